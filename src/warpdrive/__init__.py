@@ -1,0 +1,40 @@
+"""WarpDrive: multi-agent reinforcement learning, end to end on the GPU."""
+
+from warpdrive.env.environment import Env, Group, View
+from warpdrive.env.functions import put, random
+from warpdrive.env.phases import per_agent, per_env
+from warpdrive.env.spaces import Box, Discrete, MultiDiscrete
+from warpdrive.env.state import Agents, Param, PerAgent, PerEnv, State
+from warpdrive.learn.a2c import A2C
+from warpdrive.learn.checkpoint import CheckpointError
+from warpdrive.learn.ppo import PPO
+from warpdrive.learn.trainer import Trainer
+from warpdrive.policy.mlp import MLP
+from warpdrive.sim.program import PhaseError
+from warpdrive.sim.simulator import Simulator
+
+__all__ = [
+    "A2C",
+    "MLP",
+    "PPO",
+    "Agents",
+    "Box",
+    "CheckpointError",
+    "Discrete",
+    "Env",
+    "Group",
+    "MultiDiscrete",
+    "Param",
+    "PerAgent",
+    "PerEnv",
+    "PhaseError",
+    "Simulator",
+    "State",
+    "Trainer",
+    "View",
+    "per_agent",
+    "per_env",
+    "put",
+    "random",
+]
+__version__ = "0.1.0"

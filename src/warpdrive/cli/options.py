@@ -1,0 +1,132 @@
+"""Options of the command line, made from the signatures of an environment, the algorithms and the policies."""
+
+import difflib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import jsonargparse
+import yaml
+
+from warpdrive.env.environment import Env, unknown_name
+from warpdrive.env.registry import load_class
+from warpdrive.learn.a2c import A2C
+from warpdrive.learn.ppo import PPO
+from warpdrive.policy.mlp import MLP
+
+__all__ = ["ALGORITHMS", "CONFIGS", "Parser", "algorithm_of", "configuration", "find_environment", "mlp"]
+
+CONFIGS = Path(__file__).parent.parent / "zoo" / "configs"
+ALGORITHMS = {"PPO": PPO, "A2C": A2C}
+
+
+class Parser(jsonargparse.ArgumentParser):
+    """A parser whose errors are exceptions with one sentence, with the nearest name for an unknown option."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(exit_on_error=False, **kwargs)
+
+    def parse(self, args: Sequence[str]) -> jsonargparse.Namespace:
+        """Parse, refusing unknown options by name."""
+        known = {option for action in self._actions for option in action.option_strings}
+        for arg in args:
+            name = arg.split("=", 1)[0]
+            if name.startswith("--") and name not in known and not any(name.startswith(k + ".") for k in known):
+                near = difflib.get_close_matches(name, sorted(known), 1, 0.6)
+                raise ValueError(f"unknown option {name}" + (f"; did you mean {near[0]}?" if near else ""))
+        return self.parse_args(list(args))
+
+
+def mlp(
+    hidden: tuple[int, ...] | list[int] = (64, 64),
+    activation: Literal["relu", "tanh"] = "relu",
+    normalize_obs: bool = False,
+    init_log_std: float = -0.5,
+    separate_value: bool = False,
+) -> MLP:
+    """A multilayer perceptron for actor and critic.
+
+    Args:
+        hidden: widths of the hidden layers.
+        activation: of the hidden layers.
+        normalize_obs: whether the policy normalises observations by their running mean and variance.
+        init_log_std: logarithm of the standard deviation of continuous actions at the start.
+        separate_value: whether the critic has hidden layers of its own.
+    """
+    return MLP(
+        *hidden,
+        activation=activation,
+        normalize_obs=normalize_obs,
+        init_log_std=init_log_std,
+        separate_value=separate_value,
+    )
+
+
+def configuration(name: str) -> Path:
+    """The file of a bundled configuration.
+
+    Raises:
+        ValueError: there is none of this name; the sentence has the nearest.
+    """
+    path = CONFIGS / f"{name}.yaml"
+    if not path.is_file():
+        raise unknown_name("configuration", name, [p.stem for p in CONFIGS.glob("*.yaml")])
+    return path
+
+
+def find_environment(args: Sequence[str], command: str) -> tuple[type[Env], dict[str, Any], list[str]]:
+    """What to train, from the first word or the `--config` file.
+
+    Returns:
+        The environment's class, the settings that are the defaults here, and the remaining arguments.
+    """
+    rest = list(args)
+    settings: dict[str, Any] = {}
+    word = rest.pop(0) if rest and not rest[0].startswith("-") else None
+    for i, arg in enumerate(rest):
+        if arg == "--config" or arg.startswith("--config="):
+            value = arg.partition("=")[2] if "=" in arg else (rest[i + 1] if i + 1 < len(rest) else "")
+            del rest[i : i + (1 if "=" in arg else 2)]
+            if not os.path.isfile(value):
+                raise ValueError(f"--config: there is no file {value!r}")
+            settings = _read_yaml(Path(value))
+            break
+    if word is not None and ":" not in word:
+        settings = _merged(_read_yaml(configuration(word)), settings)
+    elif word is not None:
+        settings = {**settings, "name": word}
+    if "name" not in settings:
+        raise ValueError(
+            f"name what to {command}: a bundled configuration (`warpdrive list`), file.py:Class, or --config FILE"
+        )
+    return load_class(settings["name"]), settings, rest
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a YAML file: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold a mapping of settings, got {type(content).__name__}")
+    return content
+
+
+def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    result = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = _merged(result[key], value) if both else value
+    return result
+
+
+def algorithm_of(name: str) -> type[PPO] | type[A2C]:
+    """The algorithm of this name.
+
+    Raises:
+        ValueError: an unknown name; the sentence has the nearest.
+    """
+    if name not in ALGORITHMS:
+        raise unknown_name("algorithm", name, ALGORITHMS)
+    return ALGORITHMS[name]

@@ -1,0 +1,269 @@
+"""`warpdrive train` and `warpdrive list`."""
+
+import datetime
+import json
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import yaml
+
+from warpdrive.cli.options import ALGORITHMS, CONFIGS, Parser, algorithm_of, find_environment, mlp
+from warpdrive.env.environment import Env, unknown_name
+from warpdrive.env.registry import load_class
+from warpdrive.learn.metrics import MetricsWriter
+from warpdrive.learn.trainer import Trainer
+from warpdrive.policy.mlp import MLP
+from warpdrive.sim.simulator import Simulator, choose_device
+
+__all__ = ["list_configurations", "train"]
+
+
+def run_settings(
+    num_envs: int = 200,
+    env_steps: int = 1_000_000,
+    seed: int = 0,
+    device: str | None = None,
+    precision: Literal["auto", "float32", "bf16"] = "auto",
+    schedule: Literal["auto", "split", "fused", "loop"] = "auto",
+    assign: dict[str, str] | None = None,
+    frozen: list[str] | None = None,
+    out: str | None = None,
+    save_seconds: float = 60.0,
+    replay: bool = True,
+) -> None:
+    """What a run needs besides environment, algorithm and policies.
+
+    Args:
+        num_envs: number of environments that are simulated side by side.
+        env_steps: environment steps to train for, over all environments together.
+        seed: of all random numbers; the same seed gives the same result on the same device.
+        device: cpu, cuda or cuda:N; by default the GPU if there is one.
+        precision: of observations and of the policies' arithmetic; auto is bf16 on a GPU and float32 on the CPU.
+        schedule: how the phases of a step are run; the results are the same.
+        assign: group -> group whose policy it shares, e.g. '{runners: taggers}'.
+        frozen: groups whose policies act but do not learn.
+        out: folder of the run; by default runs/NAME-TIME.
+        save_seconds: time between two checkpoints.
+        replay: whether to leave a page that plays an episode of the trained policies.
+    """
+
+
+def train_parser(env_class: type[Env], settings: dict[str, Any]) -> Parser:
+    """All options of training in an environment; `settings` are the defaults."""
+    groups = [name for name, field in env_class.state.fields.items() if field.kind == "group"]
+    algorithm_name = settings.get("algorithm", {}).get("name", "PPO")
+    parser = Parser(prog="warpdrive train NAME", description=f"Train policies in {env_class.__name__}.")
+    parser.add_argument("--config", help="a YAML file of settings, as a run's config.yaml")
+    parser.add_argument("--resume", help="a run's folder: go on from its checkpoint with its settings")
+    parser.add_argument("--name", help="the environment, as module:Class or file.py:Class")
+    parser.add_function_arguments(run_settings, None)
+    parser.add_class_arguments(env_class, "env")
+    parser.add_argument("--algorithm.name", choices=list(ALGORITHMS), help="also: --algorithm PPO")
+    parser.add_class_arguments(algorithm_of(algorithm_name), "algorithm")
+    for group in groups:
+        parser.add_function_arguments(mlp, f"policies.{group}")
+    try:
+        parser.set_defaults(_flat({"algorithm": {"name": algorithm_name}, **settings}, parser))
+    except KeyError as error:
+        raise ValueError(f"the configuration has an unknown setting {error}") from None
+    return parser
+
+
+def _flat(settings: dict[str, Any], parser: Parser) -> dict[str, Any]:
+    """Settings with dotted names, each checked against the parser's."""
+    known = {action.dest for action in parser._actions}
+    result: dict[str, Any] = {}
+
+    def walk(prefix: str, values: dict[str, Any]) -> None:
+        for key, value in values.items():
+            name = f"{prefix}{key}"
+            nested = any(k.startswith(name + ".") for k in known)
+            if nested and isinstance(value, dict):
+                walk(name + ".", value)
+            elif name in known:
+                result[name] = value
+            else:
+                raise unknown_name("setting", name, known)
+
+    walk("", settings)
+    return result
+
+
+def _choose_algorithm(args: list[str], settings: dict[str, Any]) -> list[str]:
+    """Take `--algorithm NAME` out of the arguments: which options there are depends on it."""
+    rest, i = [], 0
+    while i < len(args):
+        name, equals, value = args[i].partition("=")
+        if name in ("--algorithm", "--algorithm.name"):
+            if not equals:
+                i += 1
+                value = args[i] if i < len(args) else ""
+            algorithm_of(value)
+            if settings.get("algorithm", {}).get("name", "PPO") != value:
+                settings["algorithm"] = {"name": value}  # the other algorithm's settings would not fit
+        else:
+            rest.append(args[i])
+        i += 1
+    return rest
+
+
+def _value_of(option: str, args: Sequence[str]) -> str | None:
+    for i, arg in enumerate(args):
+        if arg.startswith(option + "="):
+            return arg.partition("=")[2]
+        if arg == option and i + 1 < len(args):
+            return args[i + 1]
+    return None
+
+
+def make_simulator(env: Env, settings: dict[str, Any], num_envs: int | None = None) -> Simulator:
+    """The simulator that a run's settings describe."""
+    kinds = {"auto": None, "float32": torch.float32, "bf16": torch.bfloat16}
+    return Simulator(
+        env,
+        settings["num_envs"] if num_envs is None else num_envs,
+        seed=settings["seed"],
+        device=settings["device"],
+        obs_dtype=kinds[settings["precision"]],
+        schedule=settings["schedule"],
+    )
+
+
+def make_trainer(sim: Simulator, settings: dict[str, Any]) -> Trainer:
+    """The trainer that a run's settings describe."""
+    assign = {group: group for group in sim.env.groups} | (settings["assign"] or {})
+    for group in assign.values():
+        if group not in sim.env.groups:
+            raise unknown_name("group in assign:", group, sim.env.groups)
+    policies: dict[str, MLP | torch.nn.Module] = {
+        name: mlp(**settings["policies"][name]) for name in sim.env.groups if name in assign.values()
+    }
+    options = dict(settings["algorithm"])
+    algorithm = algorithm_of(options.pop("name"))(**options)
+    return Trainer(sim, policies, algorithm, assign=assign, frozen=settings["frozen"] or ())
+
+
+def train(args: Sequence[str]) -> int:
+    """Train, show progress, and leave a folder with configuration, metrics, checkpoint and replay."""
+    started = time.monotonic()
+    resume = _value_of("--resume", args)
+    if resume is not None:
+        if not Path(resume, "config.yaml").is_file():
+            raise ValueError(f"--resume: {resume} is not a run's folder: it has no config.yaml")
+        args = [*args, "--config", str(Path(resume, "config.yaml"))]
+    env_class, settings, rest = find_environment(args, "train")
+    rest = _choose_algorithm(rest, settings)
+    parser = train_parser(env_class, settings)
+    if "-h" in rest or "--help" in rest:
+        parser.print_help()
+        return 0
+    settings = parser.parse(rest).as_dict()
+    settings.pop("config", None)
+    settings.pop("resume", None)
+    choose_device(settings["device"])
+    env = env_class(**settings["env"])
+    label = Path(settings["name"].partition(":")[0]).stem.rpartition(".")[2]
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    folder = Path(resume or settings["out"] or Path("runs", f"{label}-{stamp}"))
+    if resume is None and (folder / "checkpoint.pt").exists():
+        raise ValueError(f"{folder} already holds a run; continue it with --resume {folder}, or choose another --out")
+
+    sim = make_simulator(env, settings)
+    trainer = make_trainer(sim, settings)
+    if resume is not None:
+        trainer.load(folder / "checkpoint.pt")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(_plain(settings), sort_keys=False), encoding="utf-8")
+    return _run(trainer, settings, folder, label, started)
+
+
+def _run(trainer: Trainer, settings: dict[str, Any], folder: Path, label: str, started: float) -> int:
+    from rich.console import Console
+
+    from warpdrive.view.progress import Progress
+
+    sim = trainer.sim
+    writer = MetricsWriter(folder, keep_updates=trainer.update)
+    title = f"{label}: {settings['num_envs']} x {sim.env.num_agents} agents, {trainer_name(settings)} on {sim.device}"
+    checkpoint = folder / "checkpoint.pt"
+    plain, episodes = _plain(settings), 0
+    newest: dict[str, Any] = {}  # returns and length of the episodes that ended last
+    console = Console()
+    first = True
+
+    def save() -> None:
+        trainer.save(checkpoint, plain)
+
+    status = 0
+    with Progress(title, settings["env_steps"], console) as progress:
+
+        def report(row: dict[str, Any]) -> None:
+            nonlocal episodes, first
+            if first:
+                row["seconds_to_first_report"] = time.monotonic() - started
+                first = False
+            episodes += int(row["episodes"])
+            row["episodes_total"] = episodes
+            row["seconds"] = time.monotonic() - started
+            writer.write(row)
+            newest.update({k: v for k, v in row.items() if k == "length" or k.startswith("return/")})
+            progress.show({**newest, **row}, final=trainer.env_steps >= settings["env_steps"])
+
+        previous = signal.signal(signal.SIGTERM, _interrupt)
+        try:
+            trainer.train(settings["env_steps"], report=report, save=save, save_seconds=settings["save_seconds"])
+        except KeyboardInterrupt:
+            status = 130
+        finally:
+            signal.signal(signal.SIGTERM, previous)
+    if status:
+        save()
+        console.print(
+            f"stopped after {trainer.env_steps} environment steps; go on with: warpdrive train --resume {folder}"
+        )
+    writer.close()
+    if settings["replay"] and not status:
+        from warpdrive.view.record import write_episode
+
+        page = folder / "replay.html"
+        write_episode(checkpoint, page)
+        console.print(f"an episode of the trained policies: {page}", highlight=False)
+    console.print(f"checkpoint: {checkpoint}", highlight=False)
+    return status
+
+
+def trainer_name(settings: dict[str, Any]) -> str:
+    """Name of the algorithm in a run's settings."""
+    return str(settings["algorithm"]["name"])
+
+
+def _interrupt(signum: int, frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _plain(value: Any) -> Any:
+    """Settings as plain YAML data."""
+    return json.loads(json.dumps(value))
+
+
+def list_configurations(args: Sequence[str]) -> int:
+    """Print the bundled configurations."""
+    from rich.console import Console
+    from rich.table import Table
+
+    parser = Parser(prog="warpdrive list", description="List the bundled configurations and their environments.")
+    if "-h" in args or "--help" in args:
+        parser.print_help()
+        return 0
+    parser.parse(args)
+    table = Table("configuration", "environment", "what it is", box=None, padding=(0, 2))
+    for path in sorted(CONFIGS.glob("*.yaml")):
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+        summary = (load_class(settings["name"]).__doc__ or "").strip().splitlines()[0]
+        table.add_row(path.stem, settings["name"], summary)
+    Console().print(table)
+    return 0

@@ -1,0 +1,1 @@
+"""What an environment is: state fields, spaces, groups, phases."""

@@ -1,0 +1,1 @@
+"""Learning: algorithms, rollouts, returns, the trainer, checkpoints."""

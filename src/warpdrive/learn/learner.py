@@ -1,0 +1,250 @@
+"""One policy's learning: advantages, minibatches, losses and optimiser steps over a rollout."""
+
+from typing import Any
+
+import torch
+import warp as wp
+from torch import nn
+
+from warpdrive.env.functions import stream
+from warpdrive.env.spaces import ActionSpace
+from warpdrive.learn.a2c import A2C
+from warpdrive.learn.loss import METRICS, SurrogateLoss
+from warpdrive.learn.ppo import PPO
+from warpdrive.learn.returns import gae
+from warpdrive.learn.rollout import Rollout, Samples
+from warpdrive.learn.schedule import linear
+from warpdrive.sim.launcher import device_stream
+from warpdrive.sim.store import warp_array, warp_device
+
+__all__ = ["Learner"]
+
+USE = 1 << 22  # keeps the streams of minibatches apart from those of phases and actions
+# Samples in one forward and backward pass: bounds the memory of activations, and keeps them in the CPU's cache.
+CHUNK = {"cuda": 1 << 19, "cpu": 1 << 14}
+
+
+@wp.kernel(enable_backward=False)
+def _draw_keys(
+    seed: wp.array(dtype=wp.int32), update: wp.array(dtype=wp.int32), epoch: int, key_out: wp.array(dtype=wp.int32)
+):
+    env = wp.tid()
+    key_out[env] = int(stream(seed[0], env, epoch, update[0], wp.static(USE)) >> wp.uint32(1))
+
+
+class Learner:
+    """Trains one policy on what its agents did.
+
+    Everything that changes from one update to the next lies in tensors on the device, so that `update` can be
+    captured as a graph and replayed.
+
+    Args:
+        name: the policy's name, for messages.
+        module: maps observations (B, D) to (B, P + 1), see warpdrive.policy.mlp.
+        space: of its actions.
+        algorithm: PPO or A2C.
+        samples: of the segments that it acts for.
+        rollout: that they belong to.
+        seed: int32 (1,), the seed of the simulation, on the device.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        module: nn.Module,
+        space: ActionSpace,
+        algorithm: PPO | A2C,
+        samples: list[Samples],
+        rollout: Rollout,
+        seed: torch.Tensor,
+    ) -> None:
+        self.name, self.module, self.space, self.algorithm = name, module, space, algorithm
+        self.samples, self.rollout, self._seed = samples, rollout, seed
+        self.device = seed.device
+        self.num_envs = rollout.sim.num_envs
+        self.epochs = getattr(algorithm, "epochs", 1)
+        self.minibatches = getattr(algorithm, "minibatches", 1)
+        if self.minibatches > self.num_envs:
+            raise ValueError(
+                f"algorithm.minibatches must be at most num_envs, for a minibatch holds whole environments; got "
+                f"{self.minibatches} with {self.num_envs} environments"
+            )
+        device = self.device
+        self.rate = torch.tensor(float(algorithm.lr), device=device)
+        self.coefficients = torch.zeros(4, device=device)  # clip, value clip, entropy, value: see SurrogateLoss
+        self.discount = torch.tensor([algorithm.gamma, algorithm.gae_lambda], device=device)
+        self.counter = torch.zeros(1, dtype=torch.int32, device=device)  # updates done
+        self.metrics = torch.zeros(len(METRICS) + 1, device=device)  # the last one: gradient norm
+        self._keys = torch.zeros(self.num_envs, dtype=torch.int32, device=device)
+        parameters = [p for p in module.parameters() if p.requires_grad]
+        if not parameters:
+            raise ValueError(f"policy {name!r} has no trainable parameter; list it in frozen")
+        self.parameters = parameters
+        self.optimizer = torch.optim.Adam(
+            parameters, lr=self.rate, eps=algorithm.adam_eps, fused=True, capturable=self.device.type == "cuda"
+        )
+        self._prime_optimizer()
+        self._loss = SurrogateLoss(space, clipped=isinstance(algorithm, PPO))
+
+    def _prime_optimizer(self) -> None:
+        """Let the optimiser make its state now: a graph needs it at fixed addresses."""
+        for parameter in self.parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        self.optimizer.step()  # zero gradients move nothing
+        for parameter in self.parameters:
+            self.optimizer.state[parameter]["step"].zero_()
+            parameter.grad = None
+
+    def set_progress(self, progress: float) -> None:
+        """Set what follows a schedule, for `progress` from 0 to 1 of training."""
+        a = self.algorithm
+        self.rate.fill_(linear(a.lr, a.lr_final, progress))
+        clip = linear(a.clip, a.clip_final, progress) if isinstance(a, PPO) else 0.0
+        value_clip = a.value_clip if isinstance(a, PPO) and a.value_clip is not None else -1.0
+        entropy = linear(a.entropy, a.entropy_final, progress)
+        for i, value in enumerate((clip, value_clip, entropy, a.value_coef)):
+            self.coefficients[i].fill_(value)
+
+    # ------------------------------------------------------------------ one update
+
+    def estimate(self) -> None:
+        """Values of the observations that the rollout stopped at, then advantages and returns."""
+        outputs = self.rollout.outputs
+        with torch.no_grad():
+            for s in self.samples:
+                last = self.module(s.flat(s.obs[-1:]))
+                self._put(s, s.value[-1:], last)
+                self._put(s, s.final_value, self.module(s.flat(s.final_obs)))
+                gae(
+                    reward=s.reward,
+                    alive=s.alive,
+                    terminated=s.terminated,
+                    ended=outputs["over"],
+                    final_slot=outputs["final_slot"],
+                    value=s.value,
+                    final_value=s.final_value,
+                    discount=self.discount,
+                    advantage_out=s.advantage,
+                    return_out=s.target,
+                )
+
+    @staticmethod
+    def _put(s: Samples, target: torch.Tensor, out: torch.Tensor) -> None:
+        """Write the values in the last column of `out` (B, P + 1) to `target` (T', E, k)."""
+        shape = target.transpose(1, 2).shape if s.env_fastest else target.shape
+        value = out[:, -1].float().view(shape)
+        target.copy_(value.transpose(1, 2) if s.env_fastest else value)
+
+    def update(self) -> None:
+        """All epochs and minibatches of one update."""
+        weights = [s.flat(s.alive).float() for s in self.samples]
+        shift, scale = self._advantage_moments(weights)
+        total = torch.zeros_like(self.metrics)
+        for epoch in range(self.epochs):
+            for part in self._minibatches(epoch):
+                total += self._minibatch(part, shift, scale)
+        self.metrics.copy_(total / (self.epochs * self.minibatches))
+        normalizer = getattr(self.module, "normalizer", None)
+        if normalizer is not None:
+            for s, weight in zip(self.samples, weights, strict=True):
+                normalizer.update(s.flat(s.obs[:-1]), weight)
+        self.counter.add_(1)
+
+    def _advantage_moments(self, weights: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean, and one over the standard deviation, of the advantages of agents that took part."""
+        if not self.algorithm.normalize_advantage:
+            return torch.zeros((), device=self.device), torch.ones((), device=self.device)
+        advantages = [s.flat(s.advantage) for s in self.samples]
+        count = sum(w.sum() for w in weights).clamp(min=1.0)  # type: ignore[union-attr]
+        mean = sum((a * w).sum() for a, w in zip(advantages, weights, strict=True)) / count
+        square = sum(((a - mean).square() * w).sum() for a, w in zip(advantages, weights, strict=True)) / count
+        return mean, 1.0 / (square.sqrt() + 1e-8)
+
+    def _minibatches(self, epoch: int) -> list[torch.Tensor | None]:
+        """Indices of the environments of each minibatch; None means all, in place."""
+        if self.minibatches == 1:
+            return [None]
+        wp.launch(
+            _draw_keys,
+            self.num_envs,
+            [warp_array(self._seed, wp.int32), warp_array(self.counter, wp.int32), epoch],
+            [warp_array(self._keys, wp.int32)],
+            device=warp_device(self.device),
+            stream=device_stream(self.device),
+        )
+        order = torch.argsort(self._keys, stable=True)
+        return list(torch.tensor_split(order, self.minibatches))
+
+    def _minibatch(self, envs: torch.Tensor | None, shift: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        """One optimiser step; returns its metrics."""
+        for parameter in self.parameters:
+            parameter.grad = None
+        batches = [_Batch(s, envs) for s in self.samples]
+        count = sum(b.weight.sum() for b in batches).clamp(min=1.0)  # type: ignore[union-attr]
+        moments = torch.stack([shift, scale, 1.0 / count])
+        metrics = torch.zeros(len(METRICS), device=self.device)
+        for batch in batches:
+            for rows in batch.chunks(CHUNK[self.device.type]):
+                out = self.module(batch.obs[rows])
+                metrics += self._loss.backward(
+                    out=out,
+                    log_std=getattr(self.module, "log_std", None),
+                    action=batch.action[rows],
+                    old_log_prob=batch.log_prob[rows],
+                    old_value=batch.value[rows],
+                    advantage=batch.advantage[rows],
+                    target=batch.target[rows],
+                    weight=batch.weight[rows],
+                    mask=None if batch.mask is None else batch.mask[rows],
+                    coefficients=self.coefficients,
+                    moments=moments,
+                )
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.algorithm.max_grad_norm, foreach=True)
+        self.optimizer.step()
+        return torch.cat([metrics, norm.detach().float().reshape(1)])
+
+    # ------------------------------------------------------------------ state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Optimiser state and counters; the weights are the module's."""
+        moments = [
+            {key: value.detach().cpu().clone() for key, value in self.optimizer.state[p].items()}
+            for p in self.parameters
+        ]
+        return {"optimizer": moments, "counter": self.counter.cpu().clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a state_dict; tensors stay where they are."""
+        for parameter, saved in zip(self.parameters, state["optimizer"], strict=True):
+            for key, value in saved.items():
+                self.optimizer.state[parameter][key].copy_(value)
+        self.counter.copy_(state["counter"])
+
+
+class _Batch:
+    """One segment's samples, of all environments or of those given, flat in memory order."""
+
+    def __init__(self, s: Samples, envs: torch.Tensor | None) -> None:
+        def take(array: torch.Tensor) -> torch.Tensor:
+            if envs is None:
+                return s.flat(array)
+            # Gather in memory order: whole runs of agents at a time, and the result again is feature-major.
+            order = (3, 0, 2, 1) if s.env_fastest else (3, 0, 1, 2)
+            memory = array.unsqueeze(-1) if array.dim() == 3 else array
+            memory = memory.permute(order).index_select(3 if s.env_fastest else 2, envs)
+            flat = memory.reshape(memory.shape[0], -1).t()
+            return flat[:, 0] if array.dim() == 3 else flat
+
+        steps = s.log_prob.shape[0]
+        self.obs = take(s.obs[:steps])
+        self.mask = None if s.mask is None else take(s.mask[:steps])
+        self.action = take(s.action)
+        self.log_prob, self.value = take(s.log_prob), take(s.value[:steps])
+        self.advantage, self.target = take(s.advantage), take(s.target)
+        self.weight = take(s.alive).float()
+
+    def chunks(self, size: int) -> list[slice]:
+        """Runs of at most `size` samples, of nearly equal length."""
+        total = len(self.weight)
+        parts = -(-total // size)
+        return [slice(total * i // parts, total * (i + 1) // parts) for i in range(parts)]

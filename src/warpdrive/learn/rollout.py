@@ -1,0 +1,178 @@
+"""The rollout: T steps of all environments with their policies, written straight into where learning reads them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from warpdrive.learn.assignment import Segment
+from warpdrive.policy.actions import ActionSampler
+from warpdrive.sim.simulator import Simulator
+from warpdrive.sim.store import OUTPUTS, Results
+
+__all__ = ["Rollout", "Samples"]
+
+
+@dataclass
+class Samples:
+    """What one segment's agents saw and did in a rollout.
+
+    In memory the agents of one step stand as (E, k), or as (k, E) where several policies share the group, and features
+    are slowest of all. The tensors below are views in the order steps, environments, agents, features.
+
+    Attributes:
+        obs: (T + 1, E, k, D); mask: (T + 1, E, k, A) uint8 or None; final_obs: (K, E, k, D).
+        action: (T, E, k, size) int32 or float32, as drawn; log_prob, value: (T, E, k) and (T + 1, E, k) float32.
+        reward, alive, terminated: (T, E, k), strided into the arrays of all agents.
+        advantage, target: (T, E, k) float32.
+    """
+
+    segment: Segment
+    env_fastest: bool
+    obs: torch.Tensor
+    mask: torch.Tensor | None
+    final_obs: torch.Tensor
+    action: torch.Tensor
+    log_prob: torch.Tensor
+    value: torch.Tensor
+    final_value: torch.Tensor
+    reward: torch.Tensor
+    alive: torch.Tensor
+    terminated: torch.Tensor
+    advantage: torch.Tensor = field(init=False)
+    target: torch.Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.advantage = torch.zeros_like(self.log_prob)
+        self.target = torch.zeros_like(self.log_prob)
+
+    def flat(self, array: torch.Tensor) -> torch.Tensor:
+        """The samples of (T', E, k) or (T', E, k, F) as (B,) or (B, F) in memory order; no copy where that can be."""
+        if self.env_fastest:
+            array = array.transpose(1, 2)
+        if array.dim() == 3:
+            return array.reshape(-1)
+        # Features are slowest in memory: what is contiguous is the transpose.
+        return array.movedim(-1, 0).reshape(array.shape[-1], -1).t()
+
+    def shaped(self, out: torch.Tensor) -> torch.Tensor:
+        """What a policy gave for one step's agents (E * k, F), in memory order, as (E, k, F)."""
+        num_envs, count = self.log_prob.shape[1:]
+        if self.env_fastest:
+            return out.unflatten(0, (count, num_envs)).transpose(0, 1)
+        return out.unflatten(0, (num_envs, count))
+
+
+class Rollout:
+    """Storage for T steps, and the launches that fill it.
+
+    Args:
+        sim: the simulator. Its `obs` hold the observations between rollouts.
+        segments: who acts for whom.
+        steps: T.
+        policies: name -> module.
+
+    Attributes:
+        samples: of each segment. faults: of each segment int32 (4,), see ActionSampler.
+        outputs: name of OUTPUTS -> (T, E, N) or (T, E).
+    """
+
+    def __init__(self, sim: Simulator, segments: list[Segment], steps: int, policies: Mapping[str, nn.Module]) -> None:
+        self.sim, self.segments, self.steps, self.policies = sim, segments, steps, policies
+        store, env, device = sim.store, sim.env, sim.device
+        shapes = {"final_slot": torch.int32, "reward": torch.float32}
+        self.outputs = {
+            name: torch.zeros((steps, *store.fields[name].shape), dtype=shapes.get(name, torch.bool), device=device)
+            for name in OUTPUTS
+        }
+        # An environment can be cut by its length this often (docs/design.md).
+        slots = 1 if env.episode_length is None else (steps - 1) // env.episode_length + 1
+        self.shared = {name: sum(s.group == name for s in segments) > 1 for name in env.groups}
+        self.obs = {name: store.new_obs(name, steps + 1, not self.shared[name]) for name in env.groups}
+        self.final_obs = {name: store.new_obs(name, slots, not self.shared[name]) for name in env.groups}
+        self.mask = {
+            name: store.new_mask(name, steps + 1, not self.shared[name]) for name in env.groups if env.groups[name].mask
+        }
+        self.samples = [self._samples(segment) for segment in segments]
+        self.faults = [torch.zeros(4, dtype=torch.int32, device=device) for _ in segments]
+        self._steps = [sim.launcher.step(self._results(t)) for t in range(steps)]
+        self._samplers = [self._sampler(s, fault) for s, fault in zip(self.samples, self.faults, strict=True)]
+
+    @property
+    def num_slots(self) -> int:
+        """K, the final observations kept of each environment."""
+        return next(iter(self.final_obs.values())).shape[0]
+
+    @torch.no_grad()
+    def run(self) -> None:
+        """Collect T steps of every environment, going on from where the simulator stands."""
+        fields = self.sim.store.fields
+        for name, block in self.obs.items():
+            block[0].copy_(self.sim.obs[name])
+        for name, block in self.mask.items():
+            block[0].copy_(self.sim.mask[name])
+        fields["final_count"].zero_()
+        for t in range(self.steps):
+            for s, sample in zip(self.samples, self._samplers, strict=True):
+                out = self.policies[s.segment.policy](s.flat(s.obs[t : t + 1]))
+                mask = None if s.mask is None else s.mask[t]
+                sample(s.shaped(out), mask, s.action[t], s.log_prob[t], s.value[t])
+            self._steps[t]()
+        for name, block in self.obs.items():
+            self.sim.obs[name].copy_(block[-1])
+        for name, block in self.mask.items():
+            self.sim.mask[name].copy_(block[-1])
+        for name, array in self.outputs.items():
+            fields[name].copy_(array[-1])
+
+    def _sampler(self, s: Samples, fault: torch.Tensor) -> ActionSampler:
+        sim, a, b = self.sim, s.segment.first, s.segment.last
+        fields, group = sim.store.fields, s.segment.group
+        return ActionSampler(
+            sim.env.groups[group].action,
+            action=sim.action[group][:, a:b],
+            active=sim.of_group(sim.active, group)[:, a:b],
+            seed=fields["seed"],
+            clock=fields["clock"],
+            fault=fault,
+            env_offset=sim.env_offset,
+            agent_offset=sim.env.first_agent[group] + a,
+            log_std=getattr(self.policies[s.segment.policy], "log_std", None),
+        )
+
+    def _results(self, t: int) -> Results:
+        return Results(
+            arrays={name: array[t] for name, array in self.outputs.items()},
+            obs={name: block[t + 1] for name, block in self.obs.items()},
+            mask={name: block[t + 1] for name, block in self.mask.items()},
+            final_obs=self.final_obs,
+            rolling=True,
+        )
+
+    def _samples(self, segment: Segment) -> Samples:
+        sim, (a, b) = self.sim, (segment.first, segment.last)
+        space = sim.env.groups[segment.group].action
+        first = sim.env.first_agent[segment.group]
+        own = slice(first + a, first + b)
+        env_fastest = self.shared[segment.group]
+
+        def new(steps: int, dtype: torch.dtype = torch.float32, features: int = 1) -> torch.Tensor:
+            inner = (segment.count, sim.num_envs) if env_fastest else (sim.num_envs, segment.count)
+            flat = torch.zeros((features, steps, *inner), dtype=dtype, device=sim.device)
+            return flat.permute(1, 3, 2, 0) if env_fastest else flat.permute(1, 2, 3, 0)
+
+        return Samples(
+            segment=segment,
+            env_fastest=env_fastest,
+            obs=self.obs[segment.group][:, :, a:b],
+            mask=self.mask[segment.group][:, :, a:b] if segment.group in self.mask else None,
+            final_obs=self.final_obs[segment.group][:, :, a:b],
+            action=new(self.steps, sim.action[segment.group].dtype, space.size),
+            log_prob=new(self.steps)[..., 0],
+            value=new(self.steps + 1)[..., 0],
+            final_value=new(self.num_slots)[..., 0],
+            reward=self.outputs["reward"][:, :, own],
+            alive=self.outputs["alive"][:, :, own],
+            terminated=self.outputs["terminated"][:, :, own],
+        )

@@ -1,0 +1,1 @@
+"""Policies: networks, drawing actions, normalisation."""

@@ -1,0 +1,238 @@
+"""Drawing actions from what a policy gives, with their log-probabilities, in one kernel."""
+
+from typing import Any
+
+import torch
+import warp as wp
+
+from warpdrive.env.functions import stream
+from warpdrive.env.spaces import ActionSpace, Box
+from warpdrive.sim.launcher import device_stream
+from warpdrive.sim.store import warp_array, warp_device
+
+__all__ = ["NOT_FINITE", "NO_ACTION", "ActionSampler"]
+
+USE = 1 << 21  # keeps these streams apart from those of phases and minibatches
+NOT_FINITE, NO_ACTION = 1, 2  # kinds of fault
+HALF_LOG_TWO_PI = 0.9189385332046727
+
+
+@wp.func
+def _report(fault: wp.array(dtype=wp.int32), kind: int, env: int, i: int, step: int):
+    if wp.atomic_cas(fault, 0, 0, kind) == 0:  # the first one stays
+        fault[1] = env
+        fault[2] = i
+        fault[3] = step
+
+
+@wp.kernel(enable_backward=False, module_options={"fuse_fp": False}, module="unique")
+def _sample_discrete(
+    out: wp.array3d(dtype=Any),
+    heads: wp.array(dtype=wp.int32),
+    mask: wp.array3d(dtype=wp.uint8),
+    active: wp.array2d(dtype=wp.bool),
+    seed: wp.array(dtype=wp.int32),
+    clock: wp.array(dtype=wp.int32),
+    env_offset: int,
+    agent_offset: int,
+    greedy: int,
+    fault: wp.array(dtype=wp.int32),
+    action_out: wp.array3d(dtype=wp.int32),
+    raw_out: wp.array3d(dtype=wp.int32),
+    log_prob_out: wp.array2d(dtype=wp.float32),
+    value_out: wp.array2d(dtype=wp.float32),
+):
+    env, i = wp.tid()
+    num_heads = heads.shape[0]
+    log_prob = float(0.0)
+    value = float(0.0)
+    here = active[env, i]
+    rng = stream(seed[0], env_offset + env, agent_offset + i, clock[0], wp.static(USE))
+    start = int(0)
+    for head in range(num_heads):
+        end = start + heads[head]
+        action = int(0)
+        if here:
+            best = int(-1)
+            top = float(0.0)
+            finite = bool(True)
+            for j in range(start, end):
+                logit = float(out[env, i, j])
+                finite = finite and wp.isfinite(logit)
+                allowed = bool(True)
+                if mask.shape[0] > 0:
+                    allowed = mask[env, i, j] != wp.uint8(0)
+                if allowed and (best < 0 or logit > top):
+                    best = j
+                    top = logit
+            if not finite:
+                _report(fault, wp.static(NOT_FINITE), env, i, clock[0])
+            elif best < 0:
+                _report(fault, wp.static(NO_ACTION), env, i, clock[0])
+            else:
+                total = float(0.0)
+                for j in range(start, end):
+                    if mask.shape[0] == 0 or mask[env, i, j] != wp.uint8(0):
+                        total += wp.exp(float(out[env, i, j]) - top)
+                chosen = best
+                if greedy == 0:
+                    # Inverse of the cumulative distribution; what rounding leaves over goes to the likeliest.
+                    left = wp.randf(rng) * total
+                    found = bool(False)
+                    for j in range(start, end):
+                        if mask.shape[0] == 0 or mask[env, i, j] != wp.uint8(0):
+                            left -= wp.exp(float(out[env, i, j]) - top)
+                            if left < 0.0 and not found:
+                                found = bool(True)
+                                chosen = j
+                log_prob += float(out[env, i, chosen]) - top - wp.log(total)
+                action = chosen - start
+        action_out[env, i, head] = action
+        raw_out[env, i, head] = action
+        start = end
+    if here:
+        value = float(out[env, i, start])
+        if not wp.isfinite(value):
+            _report(fault, wp.static(NOT_FINITE), env, i, clock[0])
+            value = float(0.0)
+    log_prob_out[env, i] = log_prob
+    value_out[env, i] = value
+
+
+@wp.kernel(enable_backward=False, module_options={"fuse_fp": False}, module="unique")
+def _sample_continuous(
+    out: wp.array3d(dtype=Any),
+    log_std: wp.array(dtype=wp.float32),
+    low: wp.array(dtype=wp.float32),
+    high: wp.array(dtype=wp.float32),
+    active: wp.array2d(dtype=wp.bool),
+    seed: wp.array(dtype=wp.int32),
+    clock: wp.array(dtype=wp.int32),
+    env_offset: int,
+    agent_offset: int,
+    greedy: int,
+    fault: wp.array(dtype=wp.int32),
+    action_out: wp.array3d(dtype=wp.float32),
+    raw_out: wp.array3d(dtype=wp.float32),
+    log_prob_out: wp.array2d(dtype=wp.float32),
+    value_out: wp.array2d(dtype=wp.float32),
+):
+    env, i = wp.tid()
+    size = low.shape[0]
+    rng = stream(seed[0], env_offset + env, agent_offset + i, clock[0], wp.static(USE))
+    log_prob = float(0.0)
+    value = float(0.0)
+    here = active[env, i]
+    for k in range(size):
+        raw = float(0.0)
+        if here:
+            mean = float(out[env, i, k])
+            if wp.isfinite(mean) and wp.isfinite(log_std[k]):
+                noise = float(0.0)
+                if greedy == 0:
+                    noise = wp.randn(rng)
+                raw = mean + wp.exp(log_std[k]) * noise
+                log_prob += -0.5 * noise * noise - log_std[k] - wp.static(HALF_LOG_TWO_PI)
+            else:
+                _report(fault, wp.static(NOT_FINITE), env, i, clock[0])
+        raw_out[env, i, k] = raw
+        action_out[env, i, k] = wp.clamp(low[k] + 0.5 * (raw + 1.0) * (high[k] - low[k]), low[k], high[k])
+    if here:
+        value = float(out[env, i, size])
+        if not wp.isfinite(value):
+            _report(fault, wp.static(NOT_FINITE), env, i, clock[0])
+            value = float(0.0)
+    log_prob_out[env, i] = log_prob
+    value_out[env, i] = value
+
+
+class ActionSampler:
+    """Draws the actions of a segment, k agents of one group in each of E environments.
+
+    Discrete heads: a softmax over the logits of each head; a masked choice has probability 0. Box: a Gaussian with the
+    policy's means and its `log_std`; what the environment receives is the draw, mapped so that -1 and 1 meet the
+    bounds, and clipped to them, while the log-probability is that of the draw before clipping. An agent that is not
+    active gets action, log-probability and value 0. The draw depends on (seed, environment, agent, clock) alone.
+
+    Args:
+        space: the group's actions.
+        action: (E, k, size), where the environment reads them; int32, or float32 for a Box.
+        active: bool (E, k).
+        seed, clock: int32 (1,) and (E,): the simulation's seed and its count of steps.
+        fault: int32 (4,): kind, environment, agent and step of the first fault, where a policy's outputs are not finite
+            (NOT_FINITE) or a mask forbids everything (NO_ACTION); the agent gets action 0. All zero: none.
+        env_offset, agent_offset: index of the first environment and agent among all.
+        log_std: float32 (P,), for a Box only.
+        greedy: take the likeliest action, or the mean, instead of drawing.
+    """
+
+    def __init__(
+        self,
+        space: ActionSpace,
+        *,
+        action: torch.Tensor,
+        active: torch.Tensor,
+        seed: torch.Tensor,
+        clock: torch.Tensor,
+        fault: torch.Tensor,
+        env_offset: int = 0,
+        agent_offset: int = 0,
+        log_std: torch.Tensor | None = None,
+        greedy: bool = False,
+    ) -> None:
+        device = warp_device(action.device)
+        self.shape = tuple(action.shape[:2])
+        self._device, self._wp_device, self._fault = action.device, device, fault
+        common: list[Any] = [
+            warp_array(active, wp.bool),
+            warp_array(seed, wp.int32),
+            warp_array(clock, wp.int32),
+            env_offset,
+            agent_offset,
+            int(greedy),
+            warp_array(fault, wp.int32),
+        ]
+        if isinstance(space, Box):
+            if log_std is None:
+                raise ValueError("a policy for wd.Box actions must have a parameter log_std, one number a component")
+            bounds = [wp.array(bound, dtype=wp.float32, device=device) for bound in (space.low, space.high)]
+            self._kernel, self._dtype, self._mask_index = _sample_continuous, wp.float32, -1
+            self._inputs = [warp_array(log_std.detach(), wp.float32), *bounds, *common]
+        else:
+            heads = wp.array(space.heads, dtype=wp.int32, device=device)
+            self._kernel, self._dtype, self._mask_index = _sample_discrete, wp.int32, 1
+            self._inputs = [heads, None, *common]
+        self._action = warp_array(action, self._dtype)
+        self._keep = (log_std, action, active, seed, clock, fault)  # Warp holds addresses only
+
+    def __call__(
+        self,
+        out: torch.Tensor,
+        mask: torch.Tensor | None,
+        raw: torch.Tensor,
+        log_prob: torch.Tensor,
+        value: torch.Tensor,
+    ) -> None:
+        """Enqueue on PyTorch's current stream.
+
+        Args:
+            out: (E, k, P + 1) float32 or bfloat16: the parameters of the distribution, then the value.
+            mask: uint8 (E, k, P) or None.
+            raw: (E, k, size), takes the draws. log_prob, value: float32 (E, k).
+        """
+        inputs = list(self._inputs)
+        if self._mask_index >= 0 and mask is not None:
+            inputs[self._mask_index] = warp_array(mask, wp.uint8)
+        wp.launch(
+            self._kernel,
+            dim=self.shape,
+            inputs=[warp_array(out, wp.dtype_from_torch(out.dtype)), *inputs],
+            outputs=[
+                self._action,
+                warp_array(raw, self._dtype),
+                warp_array(log_prob, wp.float32),
+                warp_array(value, wp.float32),
+            ],
+            device=self._wp_device,
+            stream=device_stream(self._device),
+        )

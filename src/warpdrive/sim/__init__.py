@@ -1,0 +1,1 @@
+"""The simulator: the store, schedules, episodes."""

@@ -1,0 +1,1 @@
+"""The bundled environments, one file each."""

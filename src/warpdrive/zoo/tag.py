@@ -1,0 +1,434 @@
+"""Continuous Tag: taggers on a square chase runners, who leave the game when they are caught.
+
+The rules are those of Tag in WarpDrive (Lan, Srinivasa, Wang, Zheng, 2021, arXiv:2108.13976), with two differences:
+every episode begins at a new random place unless `fixed_start` is set, and no reward is lost when several runners
+are tagged in one step.
+"""
+
+import functools
+import math
+from typing import Any
+
+import warp as wp
+
+import warpdrive as wd
+from warpdrive.env.environment import positive_int
+
+__all__ = ["Tag", "TagState"]
+
+TWO_PI = wp.constant(2.0 * math.pi)
+QUARTER_TURN = wp.constant(0.5 * math.pi)
+
+
+class TagState(wd.State):
+    """Everything that happens in a game of tag. Lengths are in units of the square, time is in steps."""
+
+    taggers: wd.Agents  # the first agents
+    runners: wd.Agents  # those after them
+    position: wd.PerAgent[wp.vec2]
+    heading: wd.PerAgent[float]  # radians, from 0 to 2 pi
+    speed: wd.PerAgent[float]
+    acceleration: wd.PerAgent[float]
+    tagged_by: wd.PerAgent[int]  # of a runner: the tagger that reached it in this step, or -1
+
+    side: wd.Param[float]  # of the square
+    diagonal: wd.Param[float]
+    max_speed: wd.Param[float]
+    max_speed_tagger: wd.Param[float]
+    max_speed_runner: wd.Param[float]
+    first_change: wd.Param[float]  # of acceleration, by action 1; each further action adds change_spacing
+    change_spacing: wd.Param[float]
+    first_turn: wd.Param[float]  # radians, by action 1; each further action adds turn_spacing
+    turn_spacing: wd.Param[float]
+    reach: wd.Param[float]  # a tagger closer than this tags
+
+    edge_hit_penalty: wd.Param[float]
+    step_penalty_for_tagger: wd.Param[float]
+    step_reward_for_runner: wd.Param[float]
+    tag_reward_for_tagger: wd.Param[float]
+    tag_penalty_for_runner: wd.Param[float]
+    end_of_game_reward_for_runner: wd.Param[float]
+    runner_exits: wd.Param[bool]
+    egocentric: wd.Param[bool]
+    fixed_start: wd.Param[bool]
+    start_seed: wd.Param[int]
+
+
+# ---------------------------------------------------------------- how an episode begins
+
+
+@wd.per_agent
+def place(s: TagState, env: int, agent: int):
+    """Put one agent at rest at a random place, facing along one of the axes."""
+    rng = wd.random(s, env, agent)
+    if s.fixed_start:
+        rng = wp.rand_init(s.start_seed, agent)  # depends on the agent alone
+    x = wp.randf(rng)
+    y = wp.randf(rng)
+    s.position[env, agent] = wp.vec2(x, y) * s.side
+    s.heading[env, agent] = float(wp.randi(rng, 0, 4)) * QUARTER_TURN
+    s.speed[env, agent] = 0.0
+    s.acceleration[env, agent] = 0.0
+    s.tagged_by[env, agent] = -1
+
+
+# ---------------------------------------------------------------- what happens in a step
+
+
+@wp.func
+def level(action: int, first: float, spacing: float) -> float:
+    """The number that an action stands for: 0 is none, 1 the first of the evenly spaced levels."""
+    if action == 0:
+        return 0.0
+    return first + float(action - 1) * spacing
+
+
+@wp.func
+def drive(s: Any, env: int, agent: int, change: int, turn: int, max_speed: float) -> bool:
+    """Move one agent by its action; returns whether it ran against the edge."""
+    acceleration = s.acceleration[env, agent] + level(change, s.first_change, s.change_spacing)
+    speed = wp.clamp(s.speed[env, agent] + acceleration, 0.0, max_speed)
+    if speed <= 0.0 or speed >= max_speed:
+        acceleration = 0.0
+    heading = wp.mod(s.heading[env, agent] + level(turn, s.first_turn, s.turn_spacing), TWO_PI)
+    if heading < 0.0:
+        heading = heading + TWO_PI  # wp.mod keeps the sign, as C's fmod does
+
+    position = s.position[env, agent]
+    x = position[0] + speed * wp.cos(heading)
+    y = position[1] + speed * wp.sin(heading)
+    s.position[env, agent] = wp.vec2(wp.clamp(x, 0.0, s.side), wp.clamp(y, 0.0, s.side))
+    s.heading[env, agent] = heading
+    s.speed[env, agent] = speed
+    s.acceleration[env, agent] = acceleration
+    return x < 0.0 or x > s.side or y < 0.0 or y > s.side
+
+
+@wd.per_agent("taggers")
+def move_tagger(s: TagState, env: int, i: int):
+    """Move one tagger, and give it what every step and the edge cost."""
+    reward = s.step_penalty_for_tagger
+    agent = s.taggers.first + i
+    if drive(s, env, agent, s.taggers.action[env, i, 0], s.taggers.action[env, i, 1], s.max_speed_tagger):
+        reward = reward + s.edge_hit_penalty
+    s.taggers.reward[env, i] = reward
+
+
+@wd.per_agent("runners")
+def move_runner(s: TagState, env: int, i: int):
+    """Move one runner if it is in the game, and give it what every step is worth and the edge costs."""
+    if s.runners.active[env, i]:
+        reward = s.step_reward_for_runner
+        agent = s.runners.first + i
+        if drive(s, env, agent, s.runners.action[env, i, 0], s.runners.action[env, i, 1], s.max_speed_runner):
+            reward = reward + s.edge_hit_penalty
+        s.runners.reward[env, i] = reward
+
+
+@wp.func
+def distance_squared(a: wp.vec2, b: wp.vec2) -> float:
+    """Squares order as distances do, and save the root."""
+    dx = b[0] - a[0]
+    dy = b[1] - a[1]
+    return dx * dx + dy * dy
+
+
+@wd.per_agent("runners")
+def tag_runner(s: TagState, env: int, i: int):
+    """Is this runner tagged, and by whom. At the last step those who are still in the game are rewarded."""
+    agent = s.runners.first + i
+    s.tagged_by[env, agent] = -1
+    if s.runners.active[env, i]:
+        here = s.position[env, agent]
+        least = s.reach * s.reach
+        for t in range(s.taggers.count):
+            d = distance_squared(here, s.position[env, s.taggers.first + t])
+            if d < least:  # so of two equally near the first is kept
+                least = d
+                s.tagged_by[env, agent] = t
+        reward = s.runners.reward[env, i]
+        in_game = True
+        if s.tagged_by[env, agent] >= 0:
+            reward = reward + s.tag_penalty_for_runner
+            if s.runner_exits:
+                in_game = False
+                s.runners.terminated[env, i] = True
+        if in_game and s.step[env] == s.episode_length:
+            reward = reward + s.end_of_game_reward_for_runner
+        s.runners.reward[env, i] = reward
+
+
+@wd.per_agent("taggers")
+def reward_tagger(s: TagState, env: int, i: int):
+    """Reward a tagger for the runners that it has tagged: it gathers them itself, so that no tag is lost."""
+    reward = s.taggers.reward[env, i]
+    for r in range(s.runners.count):
+        if s.tagged_by[env, s.runners.first + r] == i:
+            reward += s.tag_reward_for_tagger
+    s.taggers.reward[env, i] = reward
+
+
+@wd.per_env
+def end(s: TagState, env: int):
+    """The episode ends when no runner is left."""
+    left = s.runners.count
+    while left > 0 and (not s.runners.active[env, left - 1] or s.runners.terminated[env, left - 1]):
+        left -= 1  # the last of them is out; it seldom takes many looks to find one who is not
+    s.ended[env] = left == 0
+
+
+# ---------------------------------------------------------------- what an agent sees
+
+
+@wp.func
+def frame(s: Any, env: int, agent: int) -> wp.vec2:
+    """The x axis of the frame in which an agent sees others: the square's, or straight ahead."""
+    if s.egocentric:
+        return wp.vec2(wp.cos(s.heading[env, agent]), wp.sin(s.heading[env, agent]))
+    return wp.vec2(1.0, 0.0)
+
+
+@wp.func
+def describe(s: Any, obs: Any, env: int, i: int, x_axis: wp.vec2, agent: int, other: int, slot: int, slots: int):
+    """Write the seven features by which `agent` sees `other` in one of its slots; zeros where `other` is -1."""
+    offset = wp.vec2(0.0, 0.0)
+    speed = 0.0
+    acceleration = 0.0
+    heading = 0.0
+    is_tagger = 0.0
+    in_game = 0.0
+    if other >= 0:
+        offset = (s.position[env, other] - s.position[env, agent]) / s.diagonal
+        offset = wp.vec2(x_axis[0] * offset[0] + x_axis[1] * offset[1], x_axis[0] * offset[1] - x_axis[1] * offset[0])
+        speed = (s.speed[env, other] - s.speed[env, agent]) / s.max_speed
+        acceleration = (s.acceleration[env, other] - s.acceleration[env, agent]) / s.max_speed
+        heading = (s.heading[env, other] - s.heading[env, agent]) / TWO_PI
+        if other < s.runners.first:
+            is_tagger = 1.0
+        in_game = 1.0
+    wd.put(obs, env, i, slot, offset[0])
+    wd.put(obs, env, i, slots + slot, offset[1])
+    wd.put(obs, env, i, 2 * slots + slot, speed)
+    wd.put(obs, env, i, 3 * slots + slot, acceleration)
+    wd.put(obs, env, i, 4 * slots + slot, heading)
+    wd.put(obs, env, i, 5 * slots + slot, is_tagger)
+    wd.put(obs, env, i, 6 * slots + slot, in_game)
+
+
+@wp.func
+def tell_time(s: Any, obs: Any, env: int, i: int, agent: int, feature: int):
+    """Write the share of the episode that has passed; 0 for an agent out of the game."""
+    time = float(s.step[env]) / float(s.episode_length)
+    if not s.active[env, agent]:
+        time = 0.0
+    wd.put(obs, env, i, feature, time)
+
+
+@wp.func
+def see_all(s: Any, obs: Any, env: int, i: int, agent: int):
+    """Write what one agent sees of all others, in index order; one that is out of the game leaves zeros."""
+    slots = s.num_agents - 1
+    x_axis = frame(s, env, agent)
+    for slot in range(slots):
+        other = slot
+        if slot >= agent:
+            other = slot + 1  # itself is left out
+        if not (s.active[env, agent] and s.active[env, other]):
+            other = -1
+        describe(s, obs, env, i, x_axis, agent, other, slot, slots)
+    tell_time(s, obs, env, i, agent, 7 * slots)
+
+
+@functools.cache
+def see_nearest(slots: int) -> Any:
+    """Make the function that writes what one agent sees of its `slots` nearest others in the game.
+
+    The nearest so far are kept sorted in two vectors of fixed length, made here because Warp needs the length when it
+    compiles. Up to 16 slots all loops over them are unrolled, which puts them into registers on the GPU; most others
+    then cost one read and one comparison.
+    """
+    last = slots - 1
+    Indices = wp.types.vector(slots, int)
+    Distances = wp.types.vector(slots, float)
+
+    @wp.func
+    def see(s: Any, obs: Any, env: int, i: int, agent: int):
+        index = Indices(-1)
+        distance = Distances(wp.inf)
+        if s.active[env, agent]:
+            here = s.position[env, agent]
+            for other in range(s.num_agents):
+                if other != agent and s.active[env, other]:
+                    d = distance_squared(here, s.position[env, other])
+                    if d < distance[last]:
+                        # Insert after all that are as near or nearer: others come in index order, so ties keep it.
+                        for k in range(last, 0, -1):
+                            if d < distance[k - 1]:
+                                distance[k] = distance[k - 1]
+                                index[k] = index[k - 1]
+                            elif d < distance[k]:
+                                distance[k] = d
+                                index[k] = other
+                        if d < distance[0]:
+                            distance[0] = d
+                            index[0] = other
+        x_axis = frame(s, env, agent)
+        for k in range(slots):
+            describe(s, obs, env, i, x_axis, agent, index[k], k, slots)
+        tell_time(s, obs, env, i, agent, 7 * slots)
+
+    return see
+
+
+@functools.cache
+def observe_phases(slots: int | None) -> tuple[Any, Any]:
+    """The observe phases of both groups: of the nearest `slots` others, or of all for None."""
+    see = see_all if slots is None else see_nearest(slots)
+
+    @wd.per_agent("taggers")
+    def observe_tagger(s: TagState, env: int, i: int):
+        see(s, s.taggers.obs, env, i, s.taggers.first + i)
+
+    @wd.per_agent("runners")
+    def observe_runner(s: TagState, env: int, i: int):
+        see(s, s.runners.obs, env, i, s.runners.first + i)
+
+    return observe_tagger, observe_runner
+
+
+# ---------------------------------------------------------------- the environment
+
+
+class Tag(wd.Env):
+    """Continuous Tag: taggers on a square chase runners.
+
+    An action is a pair (change of acceleration, turn): 0 is none, then come the levels from the least to the greatest.
+    An agent observes the nearest others in the game: seven blocks of relative x, relative y, relative speed, relative
+    acceleration, relative heading, tagger or not, in the game or not; then the time. A number of every block belongs
+    to one other agent, nearest first; all is zero where there is none, and for an agent that is out of the game.
+    Rewards and penalties are added as they are: a penalty is a negative number.
+
+    Args:
+        num_taggers: number of taggers.
+        num_runners: number of runners.
+        grid_length: side of the square.
+        episode_length: steps after which the game is over.
+        max_speed: the most way an agent of skill level 1 makes in a step.
+        num_acceleration_levels: number of changes of acceleration to choose from, besides none.
+        num_turn_levels: number of turns to choose from, besides none.
+        max_acceleration: greatest change of acceleration in a step.
+        min_acceleration: least change of acceleration in a step (negative: slows down).
+        max_turn: greatest turn in a step, in radians.
+        min_turn: least turn in a step, in radians (negative: the other way round).
+        tagging_distance: a runner is tagged by its nearest tagger when that is closer than this, as a share of
+            grid_length.
+        edge_hit_penalty: for an agent in each step in which it runs against the edge.
+        step_penalty_for_tagger: for a tagger in each step.
+        step_reward_for_runner: for a runner in each step that it begins in the game.
+        tag_reward_for_tagger: for a tagger, for each runner that it tags.
+        tag_penalty_for_runner: for a runner that is tagged.
+        end_of_game_reward_for_runner: for a runner that is in the game after the last step.
+        runner_exits_game_after_tagged: whether a tagged runner leaves the game; if not it can be tagged again.
+        num_other_agents_observed: number of nearest other agents that an agent observes.
+        use_full_observation: whether an agent observes all others, in index order, in place of the nearest.
+        egocentric: whether relative places are given in the frame of the observing agent (x ahead of it, y to its left)
+            and not of the square. Without it nothing that an agent observes tells it which way it faces, so it cannot
+            learn to steer at another.
+        skill_level_tagger: factor on the greatest speed of taggers.
+        skill_level_runner: factor on the greatest speed of runners.
+        fixed_start: whether all episodes of all environments begin with the same places and headings.
+        start_seed: which places and headings those are; it does not depend on the simulator's seed.
+
+    Raises:
+        ValueError: an argument out of its range.
+    """
+
+    state = TagState
+    reset = (place,)
+    step = (move_tagger, move_runner, tag_runner, reward_tagger, end)
+
+    def __init__(
+        self,
+        *,
+        num_taggers: int = 5,
+        num_runners: int = 20,
+        grid_length: float = 20.0,
+        episode_length: int = 500,
+        max_speed: float = 1.0,
+        num_acceleration_levels: int = 20,
+        num_turn_levels: int = 20,
+        max_acceleration: float = 0.1,
+        min_acceleration: float = -0.1,
+        max_turn: float = 2.356,
+        min_turn: float = -2.356,
+        tagging_distance: float = 0.02,
+        edge_hit_penalty: float = 0.0,
+        step_penalty_for_tagger: float = 0.0,
+        step_reward_for_runner: float = 0.0,
+        tag_reward_for_tagger: float = 10.0,
+        tag_penalty_for_runner: float = -10.0,
+        end_of_game_reward_for_runner: float = 1.0,
+        runner_exits_game_after_tagged: bool = True,
+        num_other_agents_observed: int = 10,
+        use_full_observation: bool = False,
+        egocentric: bool = False,
+        skill_level_tagger: float = 1.0,
+        skill_level_runner: float = 1.0,
+        fixed_start: bool = False,
+        start_seed: int = 0,
+    ) -> None:
+        given = dict(locals())
+        for name in ("num_taggers", "num_runners", "num_acceleration_levels", "num_turn_levels"):
+            positive_int(name, given[name])
+        positive_int("episode_length", episode_length)
+        positive_int("num_other_agents_observed", num_other_agents_observed)
+        for name in ("grid_length", "max_speed", "tagging_distance", "skill_level_tagger", "skill_level_runner"):
+            if not (math.isfinite(given[name]) and given[name] > 0):
+                raise ValueError(f"{name} must be a positive number, got {given[name]!r}")
+        for name in ("acceleration", "turn"):
+            low, high = given[f"min_{name}"], given[f"max_{name}"]
+            if not (math.isfinite(low) and math.isfinite(high) and low < high):
+                raise ValueError(f"max_{name} must be greater than min_{name}, got {high!r} and {low!r}")
+        if isinstance(start_seed, bool) or not isinstance(start_seed, int) or not 0 <= start_seed < 2**31:
+            raise ValueError(f"start_seed must be an integer from 0 to 2**31 - 1, got {start_seed!r}")
+
+        self.grid_length = grid_length
+        num_others = num_taggers + num_runners - 1
+        slots = num_others if use_full_observation else num_other_agents_observed
+        self.observe = observe_phases(None if use_full_observation else slots)
+        action = wd.MultiDiscrete(num_acceleration_levels + 1, num_turn_levels + 1)
+        super().__init__(
+            groups={
+                "taggers": wd.Group(num_taggers, obs=7 * slots + 1, action=action),
+                "runners": wd.Group(num_runners, obs=7 * slots + 1, action=action),
+            },
+            params={
+                "side": grid_length,
+                "diagonal": math.sqrt(2.0) * grid_length,
+                "max_speed": max_speed,
+                "max_speed_tagger": max_speed * skill_level_tagger,
+                "max_speed_runner": max_speed * skill_level_runner,
+                "first_change": min_acceleration,
+                "change_spacing": (max_acceleration - min_acceleration) / max(1, num_acceleration_levels - 1),
+                "first_turn": min_turn,
+                "turn_spacing": (max_turn - min_turn) / max(1, num_turn_levels - 1),
+                "reach": tagging_distance * grid_length,
+                "edge_hit_penalty": edge_hit_penalty,
+                "step_penalty_for_tagger": step_penalty_for_tagger,
+                "step_reward_for_runner": step_reward_for_runner,
+                "tag_reward_for_tagger": tag_reward_for_tagger,
+                "tag_penalty_for_runner": tag_penalty_for_runner,
+                "end_of_game_reward_for_runner": end_of_game_reward_for_runner,
+                "runner_exits": runner_exits_game_after_tagged,
+                "egocentric": egocentric,
+                "fixed_start": fixed_start,
+                "start_seed": start_seed,
+            },
+            episode_length=episode_length,
+        )
+
+    def view(self) -> wd.View:
+        """Agents as discs on the square, with their heading."""
+        return wd.View(
+            position="position", heading="heading", low=(0.0, 0.0), high=(self.grid_length, self.grid_length)
+        )

@@ -1,0 +1,173 @@
+"""Drawing actions: distribution, log-probability, masks, bounds, faults, repeatability."""
+
+import pytest
+import scipy.stats
+import torch
+from torch.distributions import Categorical, Normal
+
+from warpdrive.env.spaces import Box, Discrete, MultiDiscrete
+from warpdrive.policy.actions import NO_ACTION, NOT_FINITE, ActionSampler
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+E, K = 400, 5
+
+
+class Drawn:
+    """Actions drawn once for E x K agents."""
+
+    def __init__(self, space, out, device="cpu", mask=None, active=None, seed=1, clock=0, **options):
+        kind = torch.float32 if isinstance(space, Box) else torch.int32
+        shape = out.shape[:2]
+        self.action = torch.full((*shape, space.size), -7, dtype=kind, device=device)
+        self.raw = torch.full_like(self.action, -7)
+        self.log_prob = torch.full(shape, float("nan"), device=device)
+        self.value = torch.full(shape, float("nan"), device=device)
+        self.fault = torch.zeros(4, dtype=torch.int32, device=device)
+        active = torch.ones(shape, dtype=torch.bool) if active is None else active
+        log_std = options.pop("log_std", None)
+        sampler = ActionSampler(
+            space,
+            action=self.action,
+            active=active.to(device),
+            seed=torch.tensor([seed], dtype=torch.int32, device=device),
+            clock=torch.full((shape[0],), clock, dtype=torch.int32, device=device),
+            fault=self.fault,
+            log_std=None if log_std is None else log_std.to(device),
+            **options,
+        )
+        sampler(out.to(device), None if mask is None else mask.to(device), self.raw, self.log_prob, self.value)
+        for name, tensor in list(vars(self).items()):
+            setattr(self, name, tensor.cpu())
+
+
+def outputs(space, seed=0, same=False):
+    """Random policy outputs (E, K, P + 1), feature-major; the same for all agents if asked."""
+    g = torch.Generator().manual_seed(seed)
+    width = space.num_outputs + 1
+    if same:
+        return torch.randn(width, generator=g).expand(E, K, width).contiguous()
+    return torch.randn(width, E, K, generator=g).permute(1, 2, 0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_log_probability_and_value_are_those_of_the_outputs(device, dtype):
+    """Log-probabilities agree with torch.distributions for what was drawn; the value is the last output."""
+    space = MultiDiscrete(4, 3)
+    out = outputs(space).to(dtype)
+    d = Drawn(space, out, device)
+    wide = out.double()
+    wanted = Categorical(logits=wide[..., :4]).log_prob(d.raw[..., 0])
+    wanted += Categorical(logits=wide[..., 4:7]).log_prob(d.raw[..., 1])
+    torch.testing.assert_close(d.log_prob.double(), wanted, rtol=1e-5, atol=1e-5)
+    assert torch.equal(d.value, out[..., -1].float())
+    assert torch.equal(d.action, d.raw)
+    assert d.fault.tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_draws_follow_the_distribution(device):
+    """Over many agents with equal logits the counts pass a chi-squared test, and two heads are independent."""
+    space = MultiDiscrete(5, 3)
+    out = outputs(space, seed=2, same=True)
+    d = Drawn(space, out, device)
+    joint = torch.softmax(out[0, 0, :5].double(), 0)[:, None] * torch.softmax(out[0, 0, 5:8].double(), 0)
+    seen = torch.zeros(5, 3)
+    for a, b in d.raw.view(-1, 2).tolist():
+        seen[a, b] += 1
+    assert scipy.stats.chisquare(seen.flatten(), joint.flatten() * E * K).pvalue > 1e-3
+
+
+def test_masked_actions_are_never_drawn_and_the_rest_share_their_probability():
+    """No masked choice is drawn, and log-probabilities are those over the allowed ones."""
+    space = Discrete(6)
+    g = torch.Generator().manual_seed(0)
+    mask = (torch.rand(E, K, 6, generator=g) < 0.4).to(torch.uint8)
+    mask[..., 2] = torch.where(mask.sum(-1) == 0, 1, mask[..., 2])
+    out = outputs(space)
+    out[..., :6][mask == 0] += 50.0  # the policy wants nothing more than what is forbidden
+    d = Drawn(space, out, mask=mask)
+    assert bool((torch.gather(mask, 2, d.raw.long()) == 1).all())
+    allowed = out[..., :6].double().masked_fill(mask == 0, float("-inf"))
+    wanted = Categorical(logits=allowed).log_prob(d.raw[..., 0])
+    torch.testing.assert_close(d.log_prob.double(), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_mask_that_forbids_all_is_reported_with_its_agent():
+    """The fault names environment and agent, and nothing forbidden is counted as drawn."""
+    space = Discrete(3)
+    mask = torch.ones(E, K, 3, dtype=torch.uint8)
+    mask[17, 3] = 0
+    d = Drawn(space, outputs(space), mask=mask, clock=9)
+    assert d.fault.tolist() == [NO_ACTION, 17, 3, 9]
+    assert d.log_prob[17, 3] == 0
+
+
+@pytest.mark.parametrize("column", [0, 3], ids=["logit", "value"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_outputs_that_are_not_finite_are_reported(column, bad):
+    """NaN or infinity in a logit or in the value is a fault that names environment and agent."""
+    space = Discrete(3)
+    out = outputs(space)
+    out[5, 2, column] = bad
+    d = Drawn(space, out)
+    assert d.fault.tolist() == [NOT_FINITE, 5, 2, 0]
+    assert bool(d.value.isfinite().all())
+
+
+def test_inactive_agents_do_nothing():
+    """An agent that has left gets action, log-probability and value 0, and its outputs are no fault."""
+    space = Discrete(3)
+    active = torch.arange(E * K).view(E, K) % 3 != 0
+    out = outputs(space)
+    out[~active] = float("nan")
+    d = Drawn(space, out, active=active)
+    assert d.fault[0] == 0
+    for tensor in (d.action[..., 0], d.log_prob, d.value):
+        assert bool((tensor[~active] == 0).all())
+    assert bool((d.log_prob[active] < 0).all())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_box_draws_are_gaussian_and_stay_within_bounds(device):
+    """Draws have the given mean and deviation; the environment gets them mapped to the bounds and clipped."""
+    space = Box([-2.0, 0.0], [2.0, 1.0])
+    log_std = torch.tensor([-0.5, 0.4])
+    out = outputs(space, seed=3, same=True)
+    d = Drawn(space, out, device, log_std=log_std)
+    for k in range(2):
+        test = scipy.stats.kstest(d.raw[..., k].flatten(), "norm", (float(out[0, 0, k]), float(log_std[k].exp())))
+        assert test.pvalue > 1e-3
+    low, high = torch.tensor(space.low), torch.tensor(space.high)
+    wanted = (low + (d.raw + 1) / 2 * (high - low)).clamp(low, high)
+    torch.testing.assert_close(d.action, wanted)
+    assert bool((d.action[..., 1] == 1.0).any())  # some were clipped
+    wanted = Normal(out[..., :2], log_std.exp()).log_prob(d.raw).sum(-1)
+    torch.testing.assert_close(d.log_prob, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_greedy_takes_the_likeliest():
+    """Greedy actions are the argmax of each head among the allowed, and a Box's mean."""
+    space = MultiDiscrete(4, 3)
+    mask = torch.ones(E, K, 7, dtype=torch.uint8)
+    mask[:, :, 1] = 0
+    out = outputs(space)
+    d = Drawn(space, out, mask=mask, greedy=True)
+    assert torch.equal(d.raw[..., 0].long(), out[..., :4].masked_fill(mask[..., :4] == 0, float("-inf")).argmax(-1))
+    assert torch.equal(d.raw[..., 1].long(), out[..., 4:7].argmax(-1))
+    box = Box(-1.0, 1.0, 2)
+    out = outputs(box)
+    assert torch.equal(Drawn(box, out, log_std=torch.zeros(2), greedy=True).raw, out[..., :2])
+
+
+def test_draws_depend_on_seed_step_environment_and_agent_alone():
+    """The same key gives the same draw, also with fewer environments or other offsets; another key another."""
+    space = Discrete(1000)
+    out = torch.zeros(E, K, 1001)
+    base = Drawn(space, out).raw
+    assert torch.equal(base, Drawn(space, out).raw)
+    assert torch.equal(base[:50], Drawn(space, out[:50]).raw)
+    assert torch.equal(base[100:], Drawn(space, out[100:], env_offset=100).raw)
+    assert torch.equal(base[:, 2:], Drawn(space, out[:, 2:], agent_offset=2).raw)
+    for other in (Drawn(space, out, seed=2).raw, Drawn(space, out, clock=1).raw):
+        assert float((other == base).float().mean()) < 0.01
