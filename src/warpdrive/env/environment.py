@@ -4,7 +4,7 @@ import difflib
 import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from warpdrive.env.phases import Phase
 from warpdrive.env.spaces import ActionSpace, Box, MultiDiscrete
@@ -95,7 +95,7 @@ class Env:
         ValueError: a name, count or phase that does not fit; the sentence says which.
     """
 
-    state: ClassVar[type[State]]
+    state: type[State]
     reset: tuple[Phase, ...] = ()
     step: tuple[Phase, ...] = ()
     observe: tuple[Phase, ...] = ()

@@ -1,10 +1,11 @@
 """Action spaces: what an agent of a group may do in one step."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 __all__ = ["ActionSpace", "Box", "Discrete", "MultiDiscrete"]
+
+LARGEST = 3.4028234e38  # finite number of float32
 
 
 def _counts(name: str, counts: tuple[int, ...]) -> tuple[int, ...]:
@@ -70,7 +71,7 @@ class Box:
         lows = tuple(map(float, low)) if isinstance(low, Sequence) else (float(low),) * length
         highs = tuple(map(float, high)) if isinstance(high, Sequence) else (float(high),) * length
         for a, b in zip(lows, highs, strict=True):
-            if not (math.isfinite(a) and math.isfinite(b) and a < b):
+            if not -LARGEST <= a < b <= LARGEST:
                 raise ValueError(f"Box needs finite bounds with low < high, got low={low!r}, high={high!r}")
         object.__setattr__(self, "low", lows)
         object.__setattr__(self, "high", highs)

@@ -18,11 +18,13 @@ SCALARS = (
 MAX_EXTRA_AXES = {"agent": 2, "env": 3}  # a Warp array has at most four axes
 # Warp hands the names of fields on to C++, where these mean something else (those of Python aside).
 CPP_KEYWORDS = frozenset(
-    "alignas alignof and_eq asm auto bitand bitor bool case catch char compl const constexpr const_cast decltype default "
-    "delete do double dynamic_cast enum explicit export extern false float friend goto inline int long mutable namespace "
-    "new noexcept not_eq nullptr operator or_eq private protected public register reinterpret_cast short signed sizeof "
-    "static static_assert static_cast struct switch template this thread_local throw true typedef typeid typename union "
-    "unsigned using virtual void volatile wchar_t xor xor_eq".split()
+    """
+    alignas alignof and_eq asm auto bitand bitor bool case catch char compl const constexpr const_cast decltype
+    default delete do double dynamic_cast enum explicit export extern false float friend goto inline int long
+    mutable namespace new noexcept not_eq nullptr operator or_eq private protected public register
+    reinterpret_cast short signed sizeof static static_assert static_cast struct switch template this thread_local
+    throw true typedef typeid typename union unsigned using virtual void volatile wchar_t xor xor_eq
+    """.split()  # noqa: SIM905
 )
 
 
@@ -77,9 +79,9 @@ class Agents:
 
 def _warp_type(dtype: Any, what: str) -> Any:
     """The Warp type that `dtype` means; float is float32, int is int32, bool is one byte."""
-    known = {float: wp.float32, int: wp.int32, bool: wp.bool}
-    dtype = known.get(dtype, dtype)
-    if dtype in SCALARS:
+    if dtype in (float, int, bool):
+        return {float: wp.float32, int: wp.int32, bool: wp.bool}[dtype]
+    if inspect.isclass(dtype) and dtype in SCALARS:
         return dtype
     if inspect.isclass(dtype) and getattr(dtype, "_wp_scalar_type_", None) in SCALARS:
         return dtype  # a vector, matrix, quaternion or transformation
@@ -145,10 +147,10 @@ class State:
 
     Besides the declared ones every state has: `active[env, agent]` (bool, takes part; all do when an episode begins,
     unless a reset phase sets it to False, and a step phase may let an agent in from the next step on by True),
-    `terminated[env, agent]` (bool, set it to end that agent's episode by the rules), `reward[env, agent]` (float32, zero
-    when a step begins),
-    `ended[env]` (bool, set it to end the episode of the whole environment by the rules), `step[env]` (int32, number of
-    the current step from 1, and 0 while the environment resets), `num_agents` and `episode_length`.
+    `terminated[env, agent]` (bool, set it to end that agent's episode by the rules), `reward[env, agent]` (float32,
+    zero when a step begins), `ended[env]` (bool, set it to end the episode of the whole environment by the rules),
+    `step[env]` (int32, number of the current step from 1, and 0 while the environment resets), `num_agents` and
+    `episode_length`.
     """
 
     fields: dict[str, Field] = {}  # noqa: RUF012 - filled in for each subclass

@@ -20,7 +20,7 @@ from warpdrive.sim import episode
 __all__ = ["PhaseError", "Program"]
 
 # How Warp says where a function does not compile: one such line a call, innermost last, and then what is wrong.
-FAULT = re.compile(r'Error while parsing function "([^"]+)" at (.+):(\d+):\n(.*?)\n;', re.DOTALL)
+FAULT = re.compile(r'Error while parsing function "([^"]+)" at ([^\n]+):(\d+):\n([^\n]*)\n;')
 NO_MEMBER = re.compile(r"`(\w+)` is not an attribute of '.*' \((.+)\)")
 NO_NAME = re.compile(r"Referencing undefined symbol: (\w+)")
 NO_FUNCTION = re.compile(r"Could not find function ([\w.]+) as a built-in or user-defined function\.")
@@ -168,8 +168,8 @@ class Program:
         except Exception as error:
             code = python.__code__
             raise PhaseError(
-                f"phase {phase.name!r} of {type(self.env).__name__} ({code.co_filename}:{code.co_firstlineno}) cannot be "
-                f"compiled: {error}"
+                f"phase {phase.name!r} of {type(self.env).__name__} ({code.co_filename}:{code.co_firstlineno}) cannot "
+                f"be compiled: {error}"
             ) from None
 
     @property

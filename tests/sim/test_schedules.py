@@ -1,0 +1,142 @@
+"""Every schedule gives the same bits, and a replica's results depend on nothing but itself."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import warpdrive as wd
+from sim.environments import Dice, Kinds, Script
+from warpdrive.sim import launcher
+from warpdrive.sim.launcher import choose_schedule
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+ENVIRONMENTS: dict[str, Callable[[], wd.Env]] = {"script": lambda: Script(late=1), "dice": Dice, "kinds": Kinds}
+
+
+def trace(env: wd.Env, num_envs: int, steps: int = 12, eager: bool = False, **options) -> list[dict[str, torch.Tensor]]:
+    """All arrays after the reset and after every one of some random steps, copied to the CPU."""
+    sim = wd.Simulator(env, num_envs, seed=5, **options)
+    sim.reset()
+    states = []
+    for _ in range(steps):
+        states.append(sim.state_dict() | {f"final/{k}": v.cpu().clone() for k, v in sim.final_obs.items()})
+        if eager:
+            sim._enqueue(random=True)
+        else:
+            sim.random_step()
+    return [*states, sim.state_dict()]
+
+
+def assert_same(one: list[dict[str, torch.Tensor]], two: list[dict[str, torch.Tensor]], envs: int) -> None:
+    """All arrays of the first environments agree to the bit, at every step."""
+    for t, (a, b) in enumerate(zip(one, two, strict=True)):
+        assert a.keys() == b.keys()
+        for name in a:
+            x, y = (
+                v[name]
+                if name == "field/seed"
+                else v[name][..., :envs, :, :]
+                if name.startswith("final/")
+                else v[name][:envs]
+                for v in (a, b)
+            )
+            assert torch.equal(x, y), f"{name} after step {t}"
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_loop_and_split_agree_on_the_cpu(name):
+    """One kernel a phase and one loop over all give the same bits in every array."""
+    make = ENVIRONMENTS[name]
+    one, two = (trace(make(), 9, device="cpu", schedule=schedule) for schedule in ("loop", "split"))
+    assert_same(one, two, 9)
+    assert name == "kinds" or any(state["field/over"].any() for state in one)
+
+
+@pytest.mark.parametrize("threads", [1, 3, 5])
+def test_neither_the_number_of_environments_nor_of_threads_matters(threads, monkeypatch):
+    """The first seven of seventy environments, on several threads, do what seven alone do on one."""
+    monkeypatch.setattr(launcher, "CHUNK", 4)
+    monkeypatch.setattr(launcher.os, "cpu_count", lambda: threads)
+    many = trace(Dice(), 70, device="cpu")
+    monkeypatch.setattr(launcher, "CHUNK", 1000)
+    assert_same(trace(Dice(), 7, device="cpu"), many, 7)
+
+
+def test_auto_takes_the_fastest_that_can_run():
+    """On the CPU loop; on CUDA fused for few agents, split for many and beyond the size of a block."""
+    assert choose_schedule("auto", 5, CPU) == "loop"
+    assert choose_schedule("auto", 5, CUDA) == "fused"
+    assert choose_schedule("auto", 110, CUDA) == choose_schedule("auto", 2000, CUDA) == "split"
+    assert choose_schedule("fused", 1024, CUDA) == "fused"
+
+
+def test_schedules_that_cannot_run_are_refused():
+    """Fused needs CUDA and at most 1024 agents; other names do not exist."""
+    with pytest.raises(ValueError, match="'fused' needs a CUDA device; on the CPU take 'loop' or 'split'"):
+        wd.Simulator(Script(), 2, device="cpu", schedule="fused")
+    with pytest.raises(ValueError, match="at most 1024 agents an environment, got 1025; take 'split'"):
+        choose_schedule("fused", 1025, CUDA)
+    with pytest.raises(ValueError, match="schedule must be 'auto', 'split', 'fused' or 'loop', got 'fast'"):
+        wd.Simulator(Script(), 2, device="cpu", schedule="fast")
+
+
+def test_more_than_a_block_of_agents_on_the_cpu():
+    """An environment of 1101 agents steps, and its last agents do what they are told."""
+    sim = wd.Simulator(Script(pairs=1100, episode_length=3), 2, device="cpu")
+    sim.reset()
+    sim.action["pairs"][:, 1090:] = 1
+    for count in (1.0, 2.0):
+        sim.step()
+        assert sim.obs["pairs"][0, 1089, 0] == 0.0 and (sim.obs["pairs"][:, 1090:, 0] == count).all()
+        assert (sim.obs["lone"][..., 0] == 10 * count).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_all_schedules_agree_on_cuda(name):
+    """Split, fused and loop, captured, and each of them eagerly, give the same bits in every array."""
+    make = ENVIRONMENTS[name]
+    first = trace(make(), 67, device="cuda", schedule="split")
+    for schedule in ("split", "fused", "loop"):
+        assert_same(first, trace(make(), 67, device="cuda", schedule=schedule), 67)
+        assert_same(first, trace(make(), 67, device="cuda", schedule=schedule, eager=True), 67)
+
+
+@pytest.mark.gpu
+def test_whole_numbers_agree_between_cpu_and_cuda():
+    """Script computes in whole and half numbers only: both devices give the same bits."""
+    one, two = (trace(Script(late=1), 67, device=device, obs_dtype=torch.float32) for device in ("cpu", "cuda"))
+    assert_same(one, two, 67)
+
+
+@pytest.mark.gpu
+def test_a_replica_on_cuda_does_not_depend_on_how_many_there_are():
+    """The first seven of a thousand environments do what seven alone do."""
+    assert_same(trace(Dice(), 7, device="cuda"), trace(Dice(), 1000, device="cuda"), 7)
+
+
+@pytest.mark.gpu
+def test_more_than_a_block_of_agents_on_cuda():
+    """With 1101 agents auto takes split, fused is refused, and the results are the CPU's."""
+    env = Script(pairs=1100, episode_length=3)
+    assert wd.Simulator(env, 3, device="cuda").schedule == "split"
+    with pytest.raises(ValueError, match="take 'split'"):
+        wd.Simulator(env, 3, device="cuda", schedule="fused")
+    one, two = (trace(env, 3, steps=5, device=device, obs_dtype=torch.float32) for device in ("cpu", "cuda"))
+    assert_same(one, two, 3)
+
+
+@pytest.mark.gpu
+def test_a_state_continues_on_cuda():
+    """A simulator that loads another's state goes on with the same bits, through a captured graph made before."""
+    one, two = (wd.Simulator(Dice(), 9, seed=seed, device="cuda") for seed in (1, 2))
+    for sim in (one, two):
+        sim.reset()
+        sim.random_step()
+    two.load_state_dict(one.state_dict())
+    for _ in range(8):
+        one.random_step()
+        two.random_step()
+    other = two.state_dict()
+    assert all(torch.equal(value, other[name]) for name, value in one.state_dict().items())
