@@ -89,6 +89,7 @@ SPACES = {
     "discrete": (Discrete(5), False),
     "multi": (MultiDiscrete(4, 3, 2), False),
     "masked": (MultiDiscrete(4, 3), True),
+    "many": (MultiDiscrete(*[2] * 18), True),
     "box": (Box(-1.0, 1.0, 3), False),
 }
 
@@ -181,3 +182,53 @@ def test_approximate_kl_is_near_the_true_one():
         moments=torch.tensor([0.0, 1.0, 1.0 / count]),
     )
     assert metrics[3].item() == pytest.approx(kl_divergence(d_old, d_new).item(), rel=0.1)
+
+
+@pytest.mark.parametrize("layout", ["feature-major", "row-major", "strided"])
+@pytest.mark.parametrize("kind", ["masked", "box"])
+def test_the_memory_order_of_outputs_changes_nothing(layout, kind):
+    """Metrics and gradients are the same to the bit however the policy's outputs lie in memory."""
+    space, masked = SPACES[kind]
+    b = batch(space, seed=3, masked=masked)
+
+    def run(leaf):
+        metrics = SurrogateLoss(space, clipped=True).backward(
+            out=leaf,
+            log_std=b["log_std"],
+            mask=b["mask"],
+            old_log_prob=b["noise"],
+            coefficients=torch.tensor([0.2, -1.0, 0.05, 0.5]),
+            moments=torch.tensor([0.0, 1.0, 1.0 / float(b["weight"].sum())]),
+            **{name: b[name] for name in ("action", "old_value", "advantage", "target", "weight")},
+        )
+        return metrics, leaf.grad
+
+    wide = torch.zeros(B, 2 * b["out"].shape[1])
+    wide[:, ::2] = b["out"]
+    leaf = {
+        "feature-major": b["out"].detach(),
+        "row-major": b["out"].contiguous(),
+        "strided": wide[:, ::2],
+    }[layout]
+    metrics, grad = run(leaf.requires_grad_())
+    wanted_metrics, wanted_grad = run(b["out"].contiguous().clone().requires_grad_())
+    assert torch.equal(metrics, wanted_metrics)
+    assert torch.equal(grad, wanted_grad)
+
+
+def test_a_batch_of_dead_samples_has_no_loss():
+    """Where nobody was alive, metrics and gradients are exactly 0."""
+    space = Box(-1.0, 1.0, 2)
+    b = batch(space, seed=5, dead=1.1)
+    leaf, log_std = b["out"].clone().requires_grad_(), b["log_std"].requires_grad_()
+    metrics = SurrogateLoss(space, clipped=True).backward(
+        out=leaf * 1.0,
+        log_std=log_std,
+        mask=None,
+        old_log_prob=b["noise"],
+        coefficients=torch.tensor([0.2, -1.0, 0.05, 0.5]),
+        moments=torch.tensor([0.0, 1.0, 1.0]),
+        **{name: b[name] for name in ("action", "old_value", "advantage", "target", "weight")},
+    )
+    for tensor in (metrics, leaf.grad, log_std.grad):
+        assert bool((tensor == 0).all())

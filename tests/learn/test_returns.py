@@ -147,3 +147,18 @@ def test_random_episodes_agree_with_the_definition(device, seed):
     wanted = reference(**inputs)
     torch.testing.assert_close(advantage.double(), wanted[0], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(target.double(), wanted[1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.gpu
+def test_a_captured_estimate_follows_the_discount():
+    """A replayed graph reads gamma and lambda anew."""
+    e = {name: tensor.cuda() for name, tensor in episode(5).items()}
+    advantage, target = torch.zeros(5, 1, 1).cuda(), torch.zeros(5, 1, 1).cuda()
+    discount = torch.tensor([0.5, 0.5]).cuda()
+    gae(**e, discount=discount, advantage_out=advantage, return_out=target)  # loads the kernel
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        gae(**e, discount=discount, advantage_out=advantage, return_out=target)
+    discount.copy_(torch.tensor([GAMMA, LAMBDA]))
+    graph.replay()
+    assert torch.equal(advantage.cpu(), run("cuda", **episode(5))[0])

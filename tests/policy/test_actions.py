@@ -30,7 +30,7 @@ class Drawn:
             action=self.action,
             active=active.to(device),
             seed=torch.tensor([seed], dtype=torch.int32, device=device),
-            clock=torch.full((shape[0],), clock, dtype=torch.int32, device=device),
+            clock=torch.as_tensor(clock, dtype=torch.int32).expand(shape[0]).contiguous().to(device),
             fault=self.fault,
             log_std=None if log_std is None else log_std.to(device),
             **options,
@@ -103,6 +103,29 @@ def test_a_mask_that_forbids_all_is_reported_with_its_agent():
     assert d.log_prob[17, 3] == 0
 
 
+def test_one_forbidden_head_leaves_the_agent_without_log_probability():
+    """Where only the second head is forbidden altogether, the agent's log-probability is 0 all the same."""
+    space = MultiDiscrete(2, 3)
+    mask = torch.ones(E, K, 5, dtype=torch.uint8)
+    mask[4, 1, 2:] = 0
+    d = Drawn(space, outputs(space), mask=mask)
+    assert d.fault.tolist() == [NO_ACTION, 4, 1, 0]
+    assert d.raw[4, 1, 1] == 0
+    assert d.log_prob[4, 1] == 0
+    assert int((d.log_prob == 0).sum()) == 1
+
+
+def test_a_mean_that_is_not_finite_is_reported():
+    """NaN in one component of a Box is a fault; the draw stays finite and has log-probability 0."""
+    space = Box(-1.0, 1.0, 2)
+    out = outputs(space)
+    out[8, 4, 1] = float("nan")
+    d = Drawn(space, out, log_std=torch.zeros(2))
+    assert d.fault.tolist() == [NOT_FINITE, 8, 4, 0]
+    assert bool(d.raw.isfinite().all())
+    assert d.log_prob[8, 4] == 0
+
+
 @pytest.mark.parametrize("column", [0, 3], ids=["logit", "value"])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_outputs_that_are_not_finite_are_reported(column, bad):
@@ -171,3 +194,49 @@ def test_draws_depend_on_seed_step_environment_and_agent_alone():
     assert torch.equal(base[:, 2:], Drawn(space, out[:, 2:], agent_offset=2).raw)
     for other in (Drawn(space, out, seed=2).raw, Drawn(space, out, clock=1).raw):
         assert float((other == base).float().mean()) < 0.01
+
+
+def test_each_environment_draws_by_its_own_clock():
+    """Where clocks differ, an environment draws, and is reported, by its own count of steps."""
+    space = Discrete(1000)
+    out = torch.zeros(E, K, 1001)
+    clock = torch.arange(E) % 2
+    mixed = Drawn(space, out, clock=clock).raw
+    assert torch.equal(mixed[0::2], Drawn(space, out, clock=0).raw[0::2])
+    assert torch.equal(mixed[1::2], Drawn(space, out, clock=1).raw[1::2])
+    out[3, 2, 0] = float("inf")
+    assert Drawn(space, out, clock=clock).fault.tolist() == [NOT_FINITE, 3, 2, 1]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("space", [MultiDiscrete(4, 3), Box(-1.0, 1.0, 2)], ids=["discrete", "box"])
+def test_a_captured_draw_follows_the_clock(space):
+    """A replayed graph reads the clock anew: it draws what a direct launch at that step draws."""
+    out = outputs(space).cuda()
+    action = torch.zeros(E, K, space.size, dtype=torch.float32 if isinstance(space, Box) else torch.int32).cuda()
+    raw = torch.zeros_like(action)
+    log_prob, value = torch.zeros(E, K).cuda(), torch.zeros(E, K).cuda()
+    clock = torch.zeros(E, dtype=torch.int32).cuda()
+    sampler = ActionSampler(
+        space,
+        action=action,
+        active=torch.ones(E, K, dtype=torch.bool).cuda(),
+        seed=torch.ones(1, dtype=torch.int32).cuda(),
+        clock=clock,
+        fault=torch.zeros(4, dtype=torch.int32).cuda(),
+        log_std=torch.zeros(2).cuda() if isinstance(space, Box) else None,
+    )
+    wanted = []
+    for step in range(3):
+        clock.fill_(step)
+        sampler(out, None, raw, log_prob, value)  # also loads the kernel, which a capture may not
+        wanted.append((raw.clone(), log_prob.clone()))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        sampler(out, None, raw, log_prob, value)
+    for step in range(3):
+        clock.fill_(step)
+        graph.replay()
+        assert torch.equal(raw, wanted[step][0])
+        assert torch.equal(log_prob, wanted[step][1])
+    assert not torch.equal(wanted[0][0], wanted[1][0])

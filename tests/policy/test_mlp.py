@@ -1,5 +1,7 @@
 """The multilayer perceptron against plain layers, and its description."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch import nn
@@ -83,7 +85,24 @@ def test_a_box_has_a_deviation_for_each_component():
 def test_a_description_survives_being_written_down():
     """from_dict of to_dict describes the same network."""
     description = MLP(16, 8, activation="tanh", normalize_obs=True, init_log_std=-1.0, separate_value=True)
-    assert vars(MLP.from_dict(description.to_dict())) == vars(description)
+    assert MLP.from_dict(description.to_dict()) == description
+    assert MLP.from_dict(MLP(16, 8).to_dict()) != description
+
+
+def test_a_description_cannot_change():
+    """Descriptions are frozen: networks already built from them would not follow."""
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        MLP(8).hidden = (16,)
+
+
+def test_normalised_observations_reach_the_layers():
+    """With normalize_obs the outputs are those of the layers on normalised observations, in the type given."""
+    module, plain_module = build(MLP(16, normalize_obs=True)), build(MLP(16))
+    rows = torch.randn(D, B, generator=torch.Generator().manual_seed(3)).t() * 4 + 2
+    module.normalizer.update(rows, torch.ones(B))
+    torch.testing.assert_close(module(rows), plain_module(module.normalizer(rows)))
+    assert module(rows.bfloat16()).dtype == torch.bfloat16
+    assert plain_module.normalizer is None
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,25 @@
 """Running moments of observations: as NumPy's, without the agents that have left."""
 
 import numpy as np
+import pytest
 import torch
 
 from warpdrive.policy.normalizer import Normalizer
 
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
-def test_moments_are_those_of_all_batches_together():
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_moments_are_those_of_all_batches_together(device):
     """After batches of unequal size and scale, mean and variance are those of their union."""
     rng = np.random.default_rng(0)
     batches = [rng.normal(m, s, (n, 4)).astype(np.float32) for m, s, n in ((3, 1, 50), (-2, 5, 7), (0, 0.1, 200))]
-    normalizer = Normalizer(4)
+    normalizer = Normalizer(4).to(device)
     for batch in batches:
-        normalizer.update(torch.from_numpy(batch), torch.ones(len(batch)))
+        normalizer.update(torch.from_numpy(batch).to(device), torch.ones(len(batch), device=device))
     union = np.concatenate(batches).astype(np.float64)
-    np.testing.assert_allclose(normalizer.mean, union.mean(0), rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(normalizer.variance, union.var(0), rtol=1e-4)
+    np.testing.assert_allclose(normalizer.mean.cpu(), union.mean(0), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(normalizer.variance.cpu(), union.var(0), rtol=1e-4)
     assert float(normalizer.count) == len(union)
 
 
@@ -42,3 +46,16 @@ def test_normalised_features_have_mean_zero_and_variance_one_and_are_bounded():
     assert out.mean(0).abs().max() < 1e-3
     assert (out.var(0, correction=0) - 1).abs().max() < 1e-3
     assert normalizer(torch.full((1, 3), 1e6)).max() == 10.0
+
+
+def test_the_state_survives_being_saved():
+    """After load_state_dict another normaliser gives the same and goes on the same."""
+    first, second = Normalizer(3), Normalizer(3)
+    g = torch.Generator().manual_seed(0)
+    first.update(torch.randn(20, 3, generator=g) + 5, torch.ones(20))
+    second.load_state_dict(first.state_dict())
+    rows = torch.randn(30, 3, generator=g)
+    for normalizer in (first, second):
+        normalizer.update(rows, torch.ones(30))
+    assert torch.equal(first(rows), second(rows))
+    assert float(second.count) == 50

@@ -218,7 +218,7 @@ class SurrogateLoss:
 
     def __init__(self, space: ActionSpace, *, clipped: bool) -> None:
         self.space = space
-        self._heads: Any = None
+        self._heads: torch.Tensor | None = None
         self._kernel = _continuous_kernel(clipped) if isinstance(space, Box) else _discrete_kernel(space.size, clipped)
 
     def backward(
@@ -263,8 +263,9 @@ class SurrogateLoss:
             outputs.append(warp_array(log_std_grad, wp.float32))
         else:
             if self._heads is None:
-                self._heads = wp.array(self.space.heads, dtype=wp.int32, device=device)
-            inputs += [self._heads, None if mask is None else warp_array(mask, wp.uint8), warp_array(action, wp.int32)]
+                self._heads = torch.tensor(self.space.heads, dtype=torch.int32, device=out.device)
+            inputs += [warp_array(self._heads, wp.int32), None if mask is None else warp_array(mask, wp.uint8)]
+            inputs.append(warp_array(action, wp.int32))
         wp.launch(
             self._kernel,
             dim=out.shape[0],

@@ -10,6 +10,7 @@ where r is the probability of the action now over then (eq. 7 and 9). Agents tha
 
 from dataclasses import dataclass
 
+from warpdrive.env.environment import positive_int
 from warpdrive.learn.settings import check_common, require
 
 __all__ = ["PPO"]
@@ -61,4 +62,4 @@ class PPO:
         require(self, "clip_final", self.clip_final is None or self.clip_final > 0, "positive or null")
         require(self, "value_clip", self.value_clip is None or self.value_clip > 0, "positive or null")
         for name in ("epochs", "minibatches"):
-            require(self, name, getattr(self, name) >= 1, "a positive integer")
+            positive_int(f"PPO.{name}", getattr(self, name))

@@ -8,6 +8,7 @@ from torch import nn
 
 from warpdrive.learn.assignment import Segment
 from warpdrive.policy.actions import ActionSampler
+from warpdrive.policy.mlp import ActorCritic, Weights
 from warpdrive.sim.simulator import Simulator
 from warpdrive.sim.store import OUTPUTS, Results
 
@@ -113,9 +114,11 @@ class Rollout:
         for name, block in self.mask.items():
             block[0].copy_(self.sim.mask[name])
         fields["final_count"].zero_()
+        # The weights do not change until the rollout is over: cast them once.
+        cast = [self._cast(s) for s in self.samples]
         for t in range(self.steps):
-            for s, sample in zip(self.samples, self._samplers, strict=True):
-                out = self.policies[s.segment.policy](s.flat(s.obs[t : t + 1]))
+            for s, sample, weights in zip(self.samples, self._samplers, cast, strict=True):
+                out = self.policies[s.segment.policy](s.flat(s.obs[t : t + 1]), *weights)
                 mask = None if s.mask is None else s.mask[t]
                 sample(s.shaped(out), mask, s.action[t], s.log_prob[t], s.value[t])
             self._steps[t]()
@@ -125,6 +128,10 @@ class Rollout:
             self.sim.mask[name].copy_(block[-1])
         for name, array in self.outputs.items():
             fields[name].copy_(array[-1])
+
+    def _cast(self, s: Samples) -> list[Weights]:
+        module = self.policies[s.segment.policy]
+        return [module.weights(s.obs.dtype)] if isinstance(module, ActorCritic) else []
 
     def _sampler(self, s: Samples, fault: torch.Tensor) -> ActionSampler:
         sim, a, b = self.sim, s.segment.first, s.segment.last

@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+from warpdrive.env.environment import positive_int
+
 __all__ = ["check_common", "require"]
 
 
@@ -23,4 +25,4 @@ def check_common(settings: Any) -> None:
         require(settings, name, 0 <= getattr(settings, name) <= 1, "between 0 and 1")
     for name in ("max_grad_norm", "adam_eps"):
         require(settings, name, getattr(settings, name) > 0, "positive")
-    require(settings, "rollout_steps", settings.rollout_steps >= 1, "a positive integer")
+    positive_int(f"{type(settings).__name__}.rollout_steps", settings.rollout_steps)

@@ -46,8 +46,9 @@ def _sample_discrete(
     num_heads = heads.shape[0]
     log_prob = float(0.0)
     value = float(0.0)
+    sound = bool(True)
     here = active[env, i]
-    rng = stream(seed[0], env_offset + env, agent_offset + i, clock[0], wp.static(USE))
+    rng = stream(seed[0], env_offset + env, agent_offset + i, clock[env], wp.static(USE))
     start = int(0)
     for head in range(num_heads):
         end = start + heads[head]
@@ -66,9 +67,11 @@ def _sample_discrete(
                     best = j
                     top = logit
             if not finite:
-                _report(fault, wp.static(NOT_FINITE), env, i, clock[0])
+                _report(fault, wp.static(NOT_FINITE), env, i, clock[env])
+                sound = False
             elif best < 0:
-                _report(fault, wp.static(NO_ACTION), env, i, clock[0])
+                _report(fault, wp.static(NO_ACTION), env, i, clock[env])
+                sound = False
             else:
                 total = float(0.0)
                 for j in range(start, end):
@@ -78,13 +81,12 @@ def _sample_discrete(
                 if greedy == 0:
                     # Inverse of the cumulative distribution; what rounding leaves over goes to the likeliest.
                     left = wp.randf(rng) * total
-                    found = bool(False)
                     for j in range(start, end):
                         if mask.shape[0] == 0 or mask[env, i, j] != wp.uint8(0):
                             left -= wp.exp(float(out[env, i, j]) - top)
-                            if left < 0.0 and not found:
-                                found = bool(True)
+                            if left < 0.0:
                                 chosen = j
+                                break
                 log_prob += float(out[env, i, chosen]) - top - wp.log(total)
                 action = chosen - start
         action_out[env, i, head] = action
@@ -93,8 +95,10 @@ def _sample_discrete(
     if here:
         value = float(out[env, i, start])
         if not wp.isfinite(value):
-            _report(fault, wp.static(NOT_FINITE), env, i, clock[0])
+            _report(fault, wp.static(NOT_FINITE), env, i, clock[env])
             value = float(0.0)
+    if not sound:
+        log_prob = 0.0
     log_prob_out[env, i] = log_prob
     value_out[env, i] = value
 
@@ -119,9 +123,10 @@ def _sample_continuous(
 ):
     env, i = wp.tid()
     size = low.shape[0]
-    rng = stream(seed[0], env_offset + env, agent_offset + i, clock[0], wp.static(USE))
+    rng = stream(seed[0], env_offset + env, agent_offset + i, clock[env], wp.static(USE))
     log_prob = float(0.0)
     value = float(0.0)
+    sound = bool(True)
     here = active[env, i]
     for k in range(size):
         raw = float(0.0)
@@ -134,14 +139,17 @@ def _sample_continuous(
                 raw = mean + wp.exp(log_std[k]) * noise
                 log_prob += -0.5 * noise * noise - log_std[k] - wp.static(HALF_LOG_TWO_PI)
             else:
-                _report(fault, wp.static(NOT_FINITE), env, i, clock[0])
+                _report(fault, wp.static(NOT_FINITE), env, i, clock[env])
+                sound = False
         raw_out[env, i, k] = raw
         action_out[env, i, k] = wp.clamp(low[k] + 0.5 * (raw + 1.0) * (high[k] - low[k]), low[k], high[k])
     if here:
         value = float(out[env, i, size])
         if not wp.isfinite(value):
-            _report(fault, wp.static(NOT_FINITE), env, i, clock[0])
+            _report(fault, wp.static(NOT_FINITE), env, i, clock[env])
             value = float(0.0)
+    if not sound:
+        log_prob = 0.0
     log_prob_out[env, i] = log_prob
     value_out[env, i] = value
 
@@ -152,15 +160,17 @@ class ActionSampler:
     Discrete heads: a softmax over the logits of each head; a masked choice has probability 0. Box: a Gaussian with the
     policy's means and its `log_std`; what the environment receives is the draw, mapped so that -1 and 1 meet the
     bounds, and clipped to them, while the log-probability is that of the draw before clipping. An agent that is not
-    active gets action, log-probability and value 0. The draw depends on (seed, environment, agent, clock) alone.
+    active gets draw, log-probability and value 0 (for a Box, draw 0 is the middle of the bounds). The draw depends on
+    (seed, environment, agent, the environment's clock) alone.
 
     Args:
         space: the group's actions.
         action: (E, k, size), where the environment reads them; int32, or float32 for a Box.
         active: bool (E, k).
-        seed, clock: int32 (1,) and (E,): the simulation's seed and its count of steps.
+        seed, clock: int32 (1,) and (E,): the simulation's seed, and each environment's count of steps.
         fault: int32 (4,): kind, environment, agent and step of the first fault, where a policy's outputs are not finite
-            (NOT_FINITE) or a mask forbids everything (NO_ACTION); the agent gets action 0. All zero: none.
+            (NOT_FINITE) or a mask forbids everything (NO_ACTION); such a head draws 0, and the log-probability is 0.
+            All zero: none.
         env_offset, agent_offset: index of the first environment and agent among all.
         log_std: float32 (P,), for a Box only.
         greedy: take the likeliest action, or the mean, instead of drawing.
@@ -195,15 +205,18 @@ class ActionSampler:
         if isinstance(space, Box):
             if log_std is None:
                 raise ValueError("a policy for wd.Box actions must have a parameter log_std, one number a component")
-            bounds = [wp.array(bound, dtype=wp.float32, device=device) for bound in (space.low, space.high)]
+            constants = [
+                torch.tensor(bound, dtype=torch.float32, device=action.device) for bound in (space.low, space.high)
+            ]
+            bounds = [warp_array(bound, wp.float32) for bound in constants]
             self._kernel, self._dtype, self._mask_index = _sample_continuous, wp.float32, -1
             self._inputs = [warp_array(log_std.detach(), wp.float32), *bounds, *common]
         else:
-            heads = wp.array(space.heads, dtype=wp.int32, device=device)
+            constants = [torch.tensor(space.heads, dtype=torch.int32, device=action.device)]
             self._kernel, self._dtype, self._mask_index = _sample_discrete, wp.int32, 1
-            self._inputs = [heads, None, *common]
+            self._inputs = [warp_array(constants[0], wp.int32), None, *common]
         self._action = warp_array(action, self._dtype)
-        self._keep = (log_std, action, active, seed, clock, fault)  # Warp holds addresses only
+        self._keep = (constants, log_std, action, active, seed, clock, fault)  # Warp holds addresses only
 
     def __call__(
         self,

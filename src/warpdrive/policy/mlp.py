@@ -3,7 +3,8 @@
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -12,9 +13,10 @@ from warpdrive.env.environment import positive_int
 from warpdrive.env.spaces import ActionSpace, Box
 from warpdrive.policy.normalizer import Normalizer
 
-__all__ = ["MLP", "ActorCritic"]
+__all__ = ["MLP", "ActorCritic", "Weights"]
 
 
+@dataclass(frozen=True, init=False)
 class MLP:
     """Description of a multilayer perceptron policy; a trainer builds it when it knows the spaces.
 
@@ -29,6 +31,12 @@ class MLP:
         ValueError: a width that is no positive integer, an unknown activation, a deviation that is not finite.
     """
 
+    hidden: tuple[int, ...]
+    activation: Literal["relu", "tanh"]
+    normalize_obs: bool
+    init_log_std: float
+    separate_value: bool
+
     def __init__(
         self,
         *hidden: int,
@@ -37,13 +45,19 @@ class MLP:
         init_log_std: float = -0.5,
         separate_value: bool = False,
     ) -> None:
-        self.hidden = tuple(positive_int("MLP's hidden width", width) for width in hidden)
+        widths = tuple(positive_int("MLP's hidden width", width) for width in hidden)
         if activation not in ("relu", "tanh"):
             raise ValueError(f"MLP.activation must be 'relu' or 'tanh', got {activation!r}")
         if not math.isfinite(init_log_std):
             raise ValueError(f"MLP.init_log_std must be finite, got {init_log_std!r}")
-        self.activation: Literal["relu", "tanh"] = activation
-        self.normalize_obs, self.init_log_std, self.separate_value = normalize_obs, init_log_std, separate_value
+        for name, value in (
+            ("hidden", widths),
+            ("activation", activation),
+            ("normalize_obs", normalize_obs),
+            ("init_log_std", init_log_std),
+            ("separate_value", separate_value),
+        ):
+            object.__setattr__(self, name, value)  # as a frozen dataclass of its own __init__ has to
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data from which `MLP.from_dict` makes an equal description."""
@@ -81,12 +95,21 @@ class _LinearRelu(torch.autograd.Function):
         return grad_x, (x.t() @ grad).t(), (ones @ grad)[0]
 
 
+class Weights(NamedTuple):
+    """Weights and biases, layer by layer, of the hidden layers of actor and critic and of the heads."""
+
+    actor: list[tuple[torch.Tensor, torch.Tensor]]
+    critic: list[tuple[torch.Tensor, torch.Tensor]] | None
+    heads: list[tuple[torch.Tensor, torch.Tensor]]
+
+
 class ActorCritic(nn.Module):
     """Maps observations (B, D) to (B, P + 1): the parameters of the action distribution, then the value.
 
     It computes in the type of the observations, on weights that are kept in float32. The result lies feature-major in
-    memory: its transpose is contiguous. Layers start orthogonal with gain sqrt 2 (actor's last 0.01, critic's last 1)
-    and biases 0, as Andrychowicz et al. 2021 (arXiv 2006.05990, section 3.2) found good.
+    memory: its transpose is contiguous. Layers start orthogonal with gain sqrt 2 and biases 0, the critic's last with
+    gain 1 and the actor's last with 0.01: a first policy that hardly depends on the observation, as Andrychowicz et al.
+    2021 (arXiv 2006.05990, section 3.2) recommend.
     """
 
     def __init__(self, description: MLP, obs_size: int, space: ActionSpace, generator: torch.Generator) -> None:
@@ -102,29 +125,34 @@ class ActorCritic(nn.Module):
         if isinstance(space, Box):
             self.log_std = nn.Parameter(torch.full((space.size,), float(description.init_log_std)))
 
-    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+    def weights(self, kind: torch.dtype) -> "Weights":
+        """All weights and biases in the type that is computed in; who calls often without learning makes them once."""
+
+        def cast(layers: nn.ModuleList) -> list[tuple[torch.Tensor, torch.Tensor]]:
+            # Transposes contiguous: see _LinearRelu.backward.
+            return [(layer.weight.t().contiguous().to(kind).t(), layer.bias.to(kind)) for layer in layers]  # type: ignore
+
+        actor, critic = self.actor_head, self.critic_head
+        heads = [(actor.weight.to(kind), actor.bias.to(kind)), (critic.weight.to(kind), critic.bias.to(kind))]
+        if self.critic is None:  # both heads read the same layer: one product
+            heads = [(torch.cat([w for w, _ in heads]), torch.cat([b for _, b in heads]))]
+        return Weights(cast(self.actor), None if self.critic is None else cast(self.critic), heads)
+
+    def forward(self, obs: torch.Tensor, weights: "Weights | None" = None) -> torch.Tensor:
         """(B, P + 1) in the type of `obs` (B, D), float32 or bfloat16, best feature-major (obs.t() contiguous)."""
         kind = obs.dtype
+        if weights is None:
+            weights = self.weights(kind)
         x = obs if self.normalizer is None else self.normalizer(obs).to(kind)
-        hidden = self._hidden(self.actor, x)
-        actor, critic = self.actor_head, self.critic_head
-        if self.critic is None:
-            weight = torch.cat([actor.weight, critic.weight]).to(kind)
-            bias = torch.cat([actor.bias, critic.bias]).to(kind)
-            return torch.addmm(bias[:, None], weight, hidden.t()).t()
-        value = self._hidden(self.critic, x)
-        return torch.cat(
-            [
-                torch.addmm(actor.bias.to(kind)[:, None], actor.weight.to(kind), hidden.t()),
-                torch.addmm(critic.bias.to(kind)[:, None], critic.weight.to(kind), value.t()),
-            ]
-        ).t()
+        towers = [weights.actor] if weights.critic is None else [weights.actor, weights.critic]
+        parts = [
+            torch.addmm(bias[:, None], weight, self._hidden(layers, x).t())
+            for layers, (weight, bias) in zip(towers, weights.heads, strict=True)
+        ]
+        return (parts[0] if len(parts) == 1 else torch.cat(parts)).t()
 
-    def _hidden(self, layers: nn.ModuleList, x: torch.Tensor) -> torch.Tensor:
-        for layer in layers:
-            assert isinstance(layer, nn.Linear)
-            # Its transpose contiguous: see _LinearRelu.backward.
-            weight, bias = layer.weight.t().contiguous().to(x.dtype).t(), layer.bias.to(x.dtype)
+    def _hidden(self, layers: list[tuple[torch.Tensor, torch.Tensor]], x: torch.Tensor) -> torch.Tensor:
+        for weight, bias in layers:
             if self.activation == "relu":
                 x = _LinearRelu.apply(x, weight, bias)
             else:

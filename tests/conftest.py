@@ -1,0 +1,9 @@
+"""Settings of all tests."""
+
+import os
+
+import torch
+
+# What the tests compute is small: one thread is fastest, and does not suffer from what else the machine does.
+os.environ["OMP_NUM_THREADS"] = "1"  # of processes that tests start
+torch.set_num_threads(1)
