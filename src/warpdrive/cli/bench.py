@@ -13,6 +13,7 @@ import warp as wp
 
 from warpdrive.cli.options import Parser, configuration, find_environment
 from warpdrive.cli.train import make_simulator, make_trainer, train_parser
+from warpdrive.env.environment import positive_int
 from warpdrive.sim.simulator import Simulator, choose_device
 from warpdrive.sim.store import Store
 from warpdrive.view.progress import short
@@ -109,6 +110,7 @@ def bench(args: Sequence[str]) -> int:
         return 0
     args = ["--name", *args] if args and not args[0].startswith("-") else list(args)
     options = parser.parse(args)
+    positive_int("repeats", options.repeats)
     device = choose_device(options.device)
     name = options.name or ("tag-original" if device.type == "cuda" else "tag")
     env_class, settings, _ = find_environment([name] if ":" in name else [configuration(name).stem], "measure")

@@ -15,7 +15,7 @@ from warpdrive.learn.a2c import A2C
 from warpdrive.learn.ppo import PPO
 from warpdrive.policy.mlp import MLP
 
-__all__ = ["ALGORITHMS", "CONFIGS", "Parser", "algorithm_of", "configuration", "find_environment", "mlp"]
+__all__ = ["ALGORITHMS", "CONFIGS", "Parser", "algorithm_of", "configuration", "find_environment", "mlp", "underscored"]
 
 CONFIGS = Path(__file__).parent.parent / "zoo" / "configs"
 ALGORITHMS = {"PPO": PPO, "A2C": A2C}
@@ -28,14 +28,23 @@ class Parser(jsonargparse.ArgumentParser):
         super().__init__(exit_on_error=False, **kwargs)
 
     def parse(self, args: Sequence[str]) -> jsonargparse.Namespace:
-        """Parse, refusing unknown options by name."""
+        """Parse, refusing unknown options by name. Dashes and underscores in names mean the same."""
         known = {option for action in self._actions for option in action.option_strings}
+        args = [underscored(arg) for arg in args]
         for arg in args:
             name = arg.split("=", 1)[0]
-            if name.startswith("--") and name not in known and not any(name.startswith(k + ".") for k in known):
+            if name.startswith("--") and name not in known and not name.startswith("--assign."):
                 near = difflib.get_close_matches(name, sorted(known), 1, 0.6)
                 raise ValueError(f"unknown option {name}" + (f"; did you mean {near[0]}?" if near else ""))
-        return self.parse_args(list(args))
+        return self.parse_args(args)
+
+
+def underscored(arg: str) -> str:
+    """`--num-envs=3` as `--num_envs=3`; what is no option stays."""
+    if not arg.startswith("--"):
+        return arg
+    name, equals, value = arg.partition("=")
+    return "--" + name[2:].replace("-", "_") + equals + value
 
 
 def mlp(

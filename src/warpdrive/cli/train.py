@@ -4,6 +4,7 @@ import datetime
 import json
 import signal
 import time
+import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +13,7 @@ import torch
 import yaml
 
 from warpdrive.cli.options import ALGORITHMS, CONFIGS, Parser, algorithm_of, find_environment, mlp
-from warpdrive.env.environment import Env, unknown_name
+from warpdrive.env.environment import Env, positive_int, unknown_name
 from warpdrive.env.registry import load_class
 from warpdrive.learn.metrics import MetricsWriter
 from warpdrive.learn.trainer import Trainer
@@ -34,6 +35,7 @@ def run_settings(
     out: str | None = None,
     save_seconds: float = 60.0,
     replay: bool = True,
+    show: bool = False,
 ) -> None:
     """What a run needs besides environment, algorithm and policies.
 
@@ -49,6 +51,7 @@ def run_settings(
         out: folder of the run; by default runs/NAME-TIME.
         save_seconds: time between two checkpoints.
         replay: whether to leave a page that plays an episode of the trained policies.
+        show: whether to open that page in a browser at the end.
     """
 
 
@@ -166,12 +169,14 @@ def train(args: Sequence[str]) -> int:
     settings.pop("resume", None)
     choose_device(settings["device"])
     env = env_class(**settings["env"])
-    label = Path(settings["name"].partition(":")[0]).stem.rpartition(".")[2]
+    module = settings["name"].rpartition(":")[0]
+    label = Path(module).stem if module.endswith(".py") else module.rpartition(".")[2]
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     folder = Path(resume or settings["out"] or Path("runs", f"{label}-{stamp}"))
     if resume is None and (folder / "checkpoint.pt").exists():
         raise ValueError(f"{folder} already holds a run; continue it with --resume {folder}, or choose another --out")
 
+    positive_int("env_steps", settings["env_steps"])
     sim = make_simulator(env, settings)
     trainer = make_trainer(sim, settings)
     if resume is not None:
@@ -213,17 +218,20 @@ def _run(trainer: Trainer, settings: dict[str, Any], folder: Path, label: str, s
             newest.update({k: v for k, v in row.items() if k == "length" or k.startswith("return/")})
             progress.show({**newest, **row}, final=trainer.env_steps >= settings["env_steps"])
 
-        previous = signal.signal(signal.SIGTERM, _interrupt)
+        previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             trainer.train(settings["env_steps"], report=report, save=save, save_seconds=settings["save_seconds"])
         except KeyboardInterrupt:
             status = 130
         finally:
-            signal.signal(signal.SIGTERM, previous)
+            for number, handler in previous.items():
+                signal.signal(number, handler)
     if status:
         save()
         console.print(
-            f"stopped after {trainer.env_steps} environment steps; go on with: warpdrive train --resume {folder}"
+            f"stopped after {trainer.env_steps} environment steps; go on with: warpdrive train --resume {folder}",
+            soft_wrap=True,
+            highlight=False,
         )
     writer.close()
     if settings["replay"] and not status:
@@ -231,8 +239,10 @@ def _run(trainer: Trainer, settings: dict[str, Any], folder: Path, label: str, s
 
         page = folder / "replay.html"
         write_episode(checkpoint, page)
-        console.print(f"an episode of the trained policies: {page}", highlight=False)
-    console.print(f"checkpoint: {checkpoint}", highlight=False)
+        console.print(f"an episode of the trained policies: {page}", highlight=False, soft_wrap=True)
+        if settings["show"]:
+            webbrowser.open(page.resolve().as_uri())
+    console.print(f"checkpoint: {checkpoint}", highlight=False, soft_wrap=True)
     return status
 
 

@@ -66,6 +66,7 @@ class Progress:
                 f"{short(row['env_steps'])} of {short(self.total)} env steps  {short(row['env_steps_per_s'])}/s "
                 f"({short(row['agent_steps_per_s'])} agent steps/s)  return: {returns or 'no episode has ended yet'}",
                 highlight=False,
+                soft_wrap=True,
             )
 
     def _panel(self, row: dict[str, Any]) -> Group:

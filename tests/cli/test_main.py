@@ -1,0 +1,208 @@
+"""The command line, run as a user runs it: training, playing, going on, breaking off, and being refused."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from warpdrive.cli.main import main
+from warpdrive.learn.checkpoint import load_checkpoint
+
+SMALL = ["--num-envs", "8", "--env.num_taggers", "2", "--env.num_runners", "3", "--env.episode_length", "20"]
+SMALL += ["--algorithm.rollout_steps", "10", "--policies.taggers.hidden", "[16]", "--policies.runners.hidden", "[16]"]
+
+
+def command(*args, **options):
+    """`warpdrive ARGS` in a process of its own."""
+    code = "import sys; from warpdrive.cli.main import main; sys.exit(main())"
+    return subprocess.Popen([sys.executable, "-c", code, *map(str, args)], text=True, **options)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The folder of a small finished run."""
+    folder = tmp_path_factory.mktemp("runs") / "small"
+    assert main(["train", "tag", *SMALL, "--env-steps", "400", "--out", str(folder)]) == 0
+    return folder
+
+
+def test_training_leaves_all_that_belongs_to_a_run(run):
+    """Configuration, metrics, TensorBoard file, checkpoint and replay page are there and say what was done."""
+    names = {path.name for path in run.iterdir()}
+    assert {"config.yaml", "metrics.jsonl", "checkpoint.pt", "replay.html"} <= names
+    assert any(name.startswith("events.out.tfevents") for name in names)
+    settings = yaml.safe_load((run / "config.yaml").read_text())
+    assert settings["num_envs"] == 8
+    assert settings["env"]["num_runners"] == 3
+    assert settings["env"]["grid_length"] == 20.0  # what was not said is written down too
+    assert settings["policies"]["taggers"]["hidden"] == [16]
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["env_steps"] == 400
+    assert {"return/taggers", "return/runners", "policy/taggers/entropy", "share/rollout"} <= set().union(*rows)
+    assert load_checkpoint(run)["trainer"]["env_steps"] == 400
+
+
+def test_a_saved_configuration_runs_again_with_the_same_result(run, tmp_path):
+    """Training from a run's config.yaml gives the same weights, bit for bit."""
+    again = tmp_path / "again"
+    assert main(["train", "--config", str(run / "config.yaml"), "--out", str(again), "--replay", "false"]) == 0
+    assert not (again / "replay.html").exists()
+    first, second = (load_checkpoint(folder)["trainer"]["policies"] for folder in (run, again))
+    for policy, weights in first.items():
+        for name, value in weights.items():
+            assert bool((value == second[policy][name]).all())
+
+
+def test_eval_reads_only_the_checkpoint(run, tmp_path, capsys):
+    """With nothing but the checkpoint file, eval prints every match and how trained compares with random."""
+    alone = tmp_path / "alone.pt"
+    alone.write_bytes((run / "checkpoint.pt").read_bytes())
+    results = tmp_path / "results.json"
+    assert main(["eval", str(alone), "--episodes", "16", "--json", str(results)]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"taggers: -?[\d.]+ trained against -?[\d.]+ at random", printed)
+    matches = json.loads(results.read_text())
+    assert len(matches) == 4
+    assert all(set(match) == {"taggers", "runners"} for match in matches.values())
+
+
+def test_replay_writes_a_page(run, tmp_path):
+    """replay writes an episode of a checkpoint to the page that it is told."""
+    page = tmp_path / "page.html"
+    assert main(["replay", str(run), "--out", str(page), "--seed", "3"]) == 0
+    assert page.read_text().lstrip().lower().startswith("<!doctype html")
+
+
+def test_a_run_goes_on_from_its_checkpoint(run, tmp_path, capsys):
+    """--resume continues a run in its folder to a new goal, and its metrics go on where they stopped."""
+    folder = tmp_path / "longer"
+    folder.mkdir()
+    for name in ("config.yaml", "checkpoint.pt", "metrics.jsonl"):
+        (folder / name).write_bytes((run / name).read_bytes())
+    assert main(["train", "--resume", str(folder), "--env-steps", "800", "--replay", "false"]) == 0
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    steps = [row["env_steps"] for row in rows]
+    assert steps == sorted(set(steps))
+    assert steps[0] <= 400 < steps[-1] == 800
+
+
+def test_ctrl_c_ends_cleanly_with_a_checkpoint(tmp_path):
+    """An interrupted run saves, says how to go on, and ends with status 130."""
+    folder = tmp_path / "stopped"
+    process = command("train", "tag", *SMALL, "--out", folder, "--env-steps", 10**9, stdout=subprocess.PIPE)
+    metrics = folder / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (metrics.exists() and metrics.stat().st_size):
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"warpdrive train --resume {folder}" in printed
+    assert "Traceback" not in printed
+    assert load_checkpoint(folder)["trainer"]["env_steps"] > 0
+
+
+def test_an_environment_in_a_file_of_the_users_own(tmp_path):
+    """file.py:Class trains, and its checkpoint can be evaluated."""
+    source = Path(__file__).parent.parent / "learn" / "bandit.py"
+    mine = tmp_path / "mine.py"
+    mine.write_text(source.read_text())
+    folder = tmp_path / "run"
+    args = [f"{mine}:Bandit", "--num-envs", "8", "--env-steps", "512", "--out", str(folder), "--replay", "false"]
+    assert main(["train", *args, "--algorithm", "A2C", "--algorithm.lr", "1e-2", "--env.left", "2"]) == 0
+    settings = yaml.safe_load((folder / "config.yaml").read_text())
+    assert settings["algorithm"]["name"] == "A2C"
+    assert settings["algorithm"]["lr"] == 1e-2
+    assert main(["eval", str(folder), "--episodes", "4"]) == 0
+
+
+def test_groups_can_share_a_policy(tmp_path):
+    """--assign gives one group the policy of the other."""
+    folder = tmp_path / "run"
+    args = [*SMALL, "--env-steps", "80", "--out", str(folder), "--replay", "false"]
+    assert main(["train", "tag", *args, "--assign", "{runners: taggers}"]) == 0
+    assert list(load_checkpoint(folder)["trainer"]["policies"]) == ["taggers"]
+
+
+def test_bench_prints_a_table_and_json(tmp_path, capsys):
+    """bench measures stepping and training and says which share of the machine's limits was reached."""
+    results = tmp_path / "bench.json"
+    assert main(["bench", "tag", "--num-envs", "16", "--repeats", "1", "--json", str(results)]) == 0
+    assert "env steps/s" in capsys.readouterr().out
+    report = json.loads(results.read_text())
+    simulate, train = report["rows"]
+    assert simulate["env_steps_per_s"] > 0 and train["env_steps_per_s"] > 0
+    assert 0 < simulate["share_of_copy_rate"] < 1.5
+    assert train["passes"] == 4
+
+
+def test_list_names_the_bundled_configurations(capsys):
+    """list prints every configuration."""
+    assert main(["list"]) == 0
+    printed = capsys.readouterr().out
+    assert "tag-original" in printed
+
+
+@pytest.mark.parametrize("args", [[], ["--help"], ["train", "tag", "--help"], ["eval", "--help"], ["bench", "--help"]])
+def test_help_is_there(args, capsys):
+    """Help is printed on request; Tag's training lists every option with its text."""
+    assert main(args) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "usage" in printed
+    if "tag" in args:
+        for option in ("--env.tagging_distance", "--algorithm.gae_lambda", "--policies.runners.hidden", "--num_envs"):
+            assert option in printed
+        assert "side of the square" in printed
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "sentence"),
+    [
+        (["trian"], 2, "unknown command 'trian'; did you mean 'train'?"),
+        (["train", "tga"], 1, "unknown configuration 'tga'; did you mean 'tag'?"),
+        (["train"], 1, "name what to train"),
+        (["train", "tag", "--num-env", "3"], 1, "unknown option --num_env; did you mean --num_envs?"),
+        (["train", "tag", "--env.num_tagers", "3"], 1, "did you mean --env.num_taggers?"),
+        (["train", "tag", "--algorithm.lrr", "1"], 1, "did you mean --algorithm.lr?"),
+        (["train", "tag", "--algorithm", "A3C"], 1, "unknown algorithm 'A3C'; did you mean 'A2C'?"),
+        (["train", "tag", "--algorithm.lr", "fast"], 2, "algorithm.lr"),
+        (["train", "tag", "--num-envs", "0"], 1, "num_envs must be a positive integer, got 0"),
+        (["train", "tag", "--env-steps", "-5"], 1, "env_steps must be a positive integer, got -5"),
+        (["train", "tag", "--env.num_taggers", "-1"], 1, "num_taggers must be a positive integer, got -1"),
+        (["train", "tag", "--num-envs", "1000000000"], 1, "GiB"),
+        (["train", "nowhere.py:Mine"], 1, "there is no file"),
+        (["train", "warpdrive.zoo.tag:Tagg"], 1, "did you mean 'Tag'?"),
+        (["train", "--config", "nowhere.yaml"], 1, "there is no file 'nowhere.yaml'"),
+        (["train", "--resume", "nowhere"], 1, "nowhere is not a run's folder"),
+        (["eval", "nowhere.pt"], 1, "there is no checkpoint at nowhere.pt"),
+        (["bench", "--repeats", "0"], 1, "repeats must be a positive integer, got 0"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(args, status, sentence, capsys):
+    """Each mistake ends with its status and one line on standard error that says what would be right."""
+    assert main(args) == status
+    errors = capsys.readouterr().err.strip().splitlines()
+    assert len(errors) == 1
+    assert errors[0].startswith("warpdrive: ")
+    assert sentence in errors[0]
+
+
+def test_a_run_is_not_overwritten(run, capsys):
+    """A folder that holds a run is refused, with both ways out."""
+    assert main(["train", "tag", *SMALL, "--out", str(run)]) == 1
+    assert "--resume" in capsys.readouterr().err
+
+
+def test_unknown_settings_in_a_file_are_refused(tmp_path, capsys):
+    """A misspelt key in a configuration is an error with the nearest name, not ignored."""
+    config = tmp_path / "config.yaml"
+    config.write_text("name: warpdrive.zoo.tag:Tag\nenv:\n  num_tagers: 3\n")
+    assert main(["train", "--config", str(config)]) == 1
+    assert "did you mean 'env.num_taggers'?" in capsys.readouterr().err
