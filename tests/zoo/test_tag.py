@@ -386,7 +386,7 @@ def test_fixed_start():
         (dict(tagging_distance=-0.1), "tagging_distance must be a positive number, got -0.1"),
         (dict(max_turn=-3.0), "max_turn must be greater than min_turn, got -3.0 and -2.356"),
         (dict(start_seed=-1), r"start_seed must be an integer from 0 to 2\*\*31 - 1, got -1"),
-        (dict(tag_reward_for_tagger=float("nan")), "'tag_reward_for_tagger' of Tag must be finite, got nan"),
+        (dict(tag_reward_for_tagger=float("nan")), "'tag_reward_for_tagger' of Tag must be a finite number, got nan"),
     ],
 )
 def test_refuses(options, message):
