@@ -75,7 +75,7 @@ def test_draws_follow_the_distribution(device):
     seen = torch.zeros(5, 3)
     for a, b in d.raw.view(-1, 2).tolist():
         seen[a, b] += 1
-    assert scipy.stats.chisquare(seen.flatten(), joint.flatten() * E * K).pvalue > 1e-3
+    assert scipy.stats.chisquare(seen.flatten().numpy(), joint.flatten().numpy() * E * K).pvalue > 1e-3
 
 
 def test_masked_actions_are_never_drawn_and_the_rest_share_their_probability():
@@ -159,7 +159,7 @@ def test_box_draws_are_gaussian_and_stay_within_bounds(device):
     out = outputs(space, seed=3, same=True)
     d = Drawn(space, out, device, log_std=log_std)
     for k in range(2):
-        test = scipy.stats.kstest(d.raw[..., k].flatten(), "norm", (float(out[0, 0, k]), float(log_std[k].exp())))
+        test = scipy.stats.kstest(d.raw[..., k].flatten().numpy(), "norm", (float(out[0, 0, k]), float(log_std[k].exp())))
         assert test.pvalue > 1e-3
     low, high = torch.tensor(space.low), torch.tensor(space.high)
     wanted = (low + (d.raw + 1) / 2 * (high - low)).clamp(low, high)
