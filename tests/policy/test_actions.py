@@ -159,7 +159,8 @@ def test_box_draws_are_gaussian_and_stay_within_bounds(device):
     out = outputs(space, seed=3, same=True)
     d = Drawn(space, out, device, log_std=log_std)
     for k in range(2):
-        test = scipy.stats.kstest(d.raw[..., k].flatten().numpy(), "norm", (float(out[0, 0, k]), float(log_std[k].exp())))
+        mean, deviation = float(out[0, 0, k]), float(log_std[k].exp())
+        test = scipy.stats.kstest(d.raw[..., k].flatten().numpy(), "norm", (mean, deviation))
         assert test.pvalue > 1e-3
     low, high = torch.tensor(space.low), torch.tensor(space.high)
     wanted = (low + (d.raw + 1) / 2 * (high - low)).clamp(low, high)
