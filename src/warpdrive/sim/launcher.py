@@ -76,22 +76,21 @@ class Launcher:
         """Compile all at once, so that nothing is loaded while a graph is captured."""
         program = self.program
         if self.schedule == "split":
-            for calls in program.launches:
-                program.split_kernel(calls)
+            for i in range(len(program.calls)):
+                program.phase_kernel(i)
         else:
             make = program.fused_kernel if self.schedule == "fused" else program.loop_kernel
             make(guarded_only=False)
             make(guarded_only=True)
-        for calls in self._observe_launches():
-            program.split_kernel(calls)
+        for i in self._observe_calls():
+            program.phase_kernel(i)
         program.load(self.device)
         if self.schedule == "fused":
             program.load(self.device, block_dim=self.block_dim)
 
-    def _observe_launches(self) -> list[range]:
-        end = self.program.first_guarded
-        start = end - len(self.program.env.observe)
-        return [calls for calls in self.program.launches if start <= calls[0] < end]
+    def _observe_calls(self) -> range:
+        count = len(self.program.env.observe)
+        return range(self.program.first_guarded - count, self.program.first_guarded)
 
     def struct(self, results: Results, counting: bool = True) -> Any:
         """The state struct that points at the store and leaves its results in `results`."""
@@ -134,13 +133,13 @@ class Launcher:
     def observe(self, results: Results) -> Callable[[], None]:
         """A launch of the observe phases alone."""
         s = self.struct(results)
-        return self._run([self._split(calls, s) for calls in self._observe_launches()], results)
+        return self._run([self._phase(i, s) for i in self._observe_calls()], results)
 
     def _launch(self, s: Any, results: Results, guarded_only: bool) -> Callable[[], None]:
         program, num_envs = self.program, self.store.num_envs
         if self.schedule == "split":
             first = program.first_guarded if guarded_only else 0
-            return self._run([self._split(calls, s) for calls in program.launches if calls[0] >= first], results)
+            return self._run([self._phase(i, s) for i in range(first, len(program.calls))], results)
         if self.schedule == "fused":
             blocks = -(-num_envs // self.envs_per_block)
             kernel = program.fused_kernel(guarded_only)
@@ -153,14 +152,11 @@ class Launcher:
         bounds = [num_envs * k // parts for k in range(parts + 1)]
         return self._in_parallel([self._record(kernel, b - a, [s, a]) for a, b in itertools.pairwise(bounds)], results)
 
-    def _split(self, calls: range, s: Any) -> Any:
-        env, num_envs = self.store.env, self.store.num_envs
-        threads = 0
-        for i in calls:
-            call = self.program.calls[i]
-            agents = env.num_agents if call.group is None else env.groups[call.group].count
-            threads += num_envs * (1 if call.kind == "env" else agents)
-        return self._record(self.program.split_kernel(calls), threads, [s, num_envs])
+    def _phase(self, i: int, s: Any) -> Any:
+        call, env = self.program.calls[i], self.store.env
+        count = env.num_agents if call.group is None else env.groups[call.group].count
+        dim = self.store.num_envs if call.kind == "env" else (self.store.num_envs, count)
+        return self._record(self.program.phase_kernel(i), dim, [s])
 
     def _record(self, kernel: Any, dim: Any, inputs: list[Any], block_dim: int = 256) -> Any:
         return wp.launch(kernel, dim=dim, inputs=inputs, device=self.device, record_cmd=True, block_dim=block_dim)

@@ -44,17 +44,13 @@ def _barrier(): ...
 
 @dataclass(frozen=True)
 class Call:
-    """One function of the schedule: run for "agent", "env" or an agent of a group.
-
-    `guarded`: only where over. `beside`: at the same time as the call before it, of another group.
-    """
+    """One function of the schedule: run for "agent", "env" or an agent of a group; `guarded`: only where over."""
 
     function: Any
     kind: str
     group: str | None
     use: int
     guarded: bool
-    beside: bool = False
 
 
 class Program:
@@ -135,43 +131,28 @@ class Program:
         env = self.env
         calls: list[Call] = []
 
-        def add(
-            function: Any,
-            kind: str = "agent",
-            group: str | None = None,
-            guarded: bool = False,
-            beside: bool = False,
-        ) -> None:
-            calls.append(Call(function, kind, group, len(calls), guarded, beside))
+        def add(function: Any, kind: str = "agent", group: str | None = None, guarded: bool = False) -> None:
+            calls.append(Call(function, kind, group, len(calls), guarded))
 
         typed: dict[Phase, Any] = {}
 
-        def add_phases(phases: tuple[Phase, ...], guarded: bool, together: bool = False) -> None:
-            groups: list[str | None] = []  # of the calls that run at the same time
+        def add_phases(phases: tuple[Phase, ...], guarded: bool) -> None:
             for phase in phases:
                 if phase not in typed:
                     typed[phase] = self._typed(phase)
-                beside = together and bool(groups) and None not in (*groups, phase.group) and phase.group not in groups
-                groups = [*groups, phase.group] if beside else [phase.group]
-                add(typed[phase], phase.kind, phase.group, guarded, beside)
+                add(typed[phase], phase.kind, phase.group, guarded)
 
         add(episode.begin)
         add_phases(env.step, False)
         add(episode.settle)
         add(episode.close, "env")
-        add_phases(env.observe, False, together=True)
-        for k, name in enumerate(env.groups):
-            add(episode.keep, "agent", name, True, beside=k > 0)
+        add_phases(env.observe, False)
+        for name in env.groups:
+            add(episode.keep, "agent", name, True)
         add(episode.restart, guarded=True)
         add_phases(env.reset, True)
-        add_phases(env.observe, True, together=True)
+        add_phases(env.observe, True)
         return calls
-
-    @property
-    def launches(self) -> list[range]:
-        """Indices of the calls of each kernel of the split schedule: one, or several of different groups."""
-        starts = [i for i, call in enumerate(self.calls) if not call.beside]
-        return [range(a, b) for a, b in itertools.pairwise([*starts, len(self.calls)])]
 
     def _typed(self, phase: Phase) -> Any:
         """The phase as a Warp function over this program's struct."""
@@ -222,32 +203,14 @@ class Program:
         group = f"s.{call.group}, " if call.function is episode.keep else ""
         return f"call_{i}(s, {group}env, {agent})"
 
-    def split_kernel(self, calls: range) -> Any:
-        """Kernel (s, num_envs) for the calls of one of `launches`, over E times their agents (or over E) threads.
-
-        The threads of one group stand before those of the next, so that no warp does the work of two.
-        """
-        key = f"phase_{calls[0]}"
-        lines = [f"def {key}(s: State, num_envs: int):", "    k = wp.tid()"]
-        for i in calls:
-            call = self.calls[i]
-            if call.kind == "env":
-                lines += ["    env = k", "    if True:"]
-            else:
-                count = "s.num_agents" if call.group is None else f"s.{call.group}.count"
-                lines += [
-                    f"    env = k // {count}",
-                    f"    agent = k - env * {count}",
-                    "    if k >= 0 and env < num_envs:",
-                ]
-            indent = "        "
-            if call.guarded:
-                lines.append(f"{indent}if s.over[env]:")
-                indent += "    "
-            lines += [f"{indent}s.use = {call.use}", f"{indent}{self._invoke(i)}"]
-            if i != calls[-1]:
-                lines.append(f"    k = k - num_envs * {count}")
-        return self._kernel(key, lines)
+    def phase_kernel(self, i: int) -> Any:
+        """Kernel (s) over (E, agents of the phase) or (E,) threads, for call i alone."""
+        call = self.calls[i]
+        threads = "env = wp.tid()" if call.kind == "env" else "env, agent = wp.tid()"
+        body = [f"    s.use = {call.use}", f"    {self._invoke(i)}"]
+        if call.guarded:
+            body = ["    if s.over[env]:", *("    " + line for line in body)]
+        return self._kernel(f"phase_{i}", [f"def phase_{i}(s: State):", f"    {threads}", *body])
 
     def loop_kernel(self, guarded_only: bool) -> Any:
         """Kernel (s, first_env) over environments, each running its calls agent after agent: for the CPU."""
