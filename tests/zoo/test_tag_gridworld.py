@@ -40,7 +40,7 @@ CASES = {
     "one tagger": (32, 200, dict(num_taggers=1, grid_length=2, episode_length=20) | PRICES),
     "four, from the middle": (32, 200, dict(num_taggers=4, grid_length=5, episode_length=37) | PRICES),
     "four, from anywhere": (32, 200, dict(grid_length=11, episode_length=50, random_start=True)),
-    "1100 taggers": (1, 14, dict(num_taggers=1100, grid_length=100, episode_length=4, random_start=True) | PRICES),
+    "1100 taggers": (1, 14, dict(num_taggers=1100, grid_length=60, episode_length=4, random_start=True) | PRICES),
 }
 
 
