@@ -1,4 +1,4 @@
-"""The command line: train, eval, replay, bench, list."""
+"""The command line: new, train, eval, replay, bench, list."""
 
 from warpdrive.cli.main import main
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 __all__ = ["main"]
 
 COMMANDS = {
+    "new": "write a small environment that works, to change into your own",
     "train": "train policies in an environment",
     "eval": "play a checkpoint's policies against each other and against random ones",
     "replay": "write a page that plays an episode of a checkpoint's policies",
@@ -42,9 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     import jsonargparse
 
-    from warpdrive.cli import bench, evaluate, train
+    from warpdrive.cli import bench, evaluate, new, train
 
     run = {
+        "new": new.new,
         "train": train.train,
         "eval": evaluate.evaluate,
         "replay": evaluate.replay,

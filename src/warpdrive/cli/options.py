@@ -99,7 +99,7 @@ def find_environment(args: Sequence[str], command: str) -> tuple[type[Env], dict
             del rest[i : i + (1 if "=" in arg else 2)]
             if not os.path.isfile(value):
                 raise ValueError(f"--config: there is no file {value!r}")
-            settings = _read_yaml(Path(value))
+            settings = _beside(_read_yaml(Path(value)), Path(value).parent)
             break
     if word is not None and ":" not in word:
         settings = _merged(_read_yaml(configuration(word)), settings)
@@ -120,6 +120,14 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold a mapping of settings, got {type(content).__name__}")
     return content
+
+
+def _beside(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Settings of a file in `folder`, in which the environment's file may be named as seen from there."""
+    file, _, class_name = str(settings.get("name", "")).rpartition(":")
+    if file.endswith(".py") and (folder / file).is_file():
+        return settings | {"name": f"{folder / file}:{class_name}"}
+    return settings
 
 
 def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

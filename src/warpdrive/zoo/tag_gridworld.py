@@ -1,0 +1,284 @@
+"""Tag on a grid: taggers who move from point to point close in on one runner, and win together.
+
+The rules are those of the grid world of WarpDrive (Lan, Srinivasa, Wang, Zheng, 2021, arXiv:2108.13976). All agents
+move at once; the runner is tagged when, after that, a tagger stands on the same point.
+"""
+
+import math
+from typing import Any
+
+import warp as wp
+
+import warpdrive as wd
+from warpdrive.env.environment import positive_int
+
+__all__ = ["TagGridworld", "TagGridworldState"]
+
+INDEX_BITS = wp.constant(31)  # of a key that orders taggers by distance first and by index second
+FARTHEST = wp.constant(wp.int64(2**63 - 1))
+MOST_POINTS = 2**15 - 1  # a side up to which squared distances fit above the index in a key
+
+
+class TagGridworldState(wd.State):
+    """Everything that happens in a game. Lengths are in points of the grid, time is in steps."""
+
+    taggers: wd.Agents  # the first agents
+    runner: wd.Agents  # the one after them
+    position: wd.PerAgent[wp.vec2]  # whole numbers from 0 to side
+    caught: wd.PerEnv[int]  # 1 where a tagger stands on the runner, else 0
+    nearest: wd.PerEnv[wp.int64]  # of the runner: squared distance and index of the nearest tagger, see `key_of`
+
+    side: wd.Param[int]  # of the grid
+    random_start: wd.Param[bool]
+    wall_hit_penalty: wd.Param[float]
+    step_cost_for_tagger: wd.Param[float]
+    tag_reward_for_tagger: wd.Param[float]
+    tag_penalty_for_runner: wd.Param[float]
+
+
+# ---------------------------------------------------------------- how an episode begins
+
+
+@wd.per_agent
+def place(s: TagGridworldState, env: int, agent: int):
+    """Put the taggers in the middle and the runner into the corner, or everybody anywhere."""
+    x = int(0)
+    y = int(0)
+    if s.random_start:
+        rng = wd.random(s, env, agent)
+        x = wp.randi(rng, 0, s.side + 1)
+        y = wp.randi(rng, 0, s.side + 1)
+    elif agent < s.runner.first:
+        x = s.side // 2
+        y = s.side // 2
+    s.position[env, agent] = wp.vec2(float(x), float(y))
+
+
+@wd.per_env
+def begin(s: TagGridworldState, env: int):
+    """Nobody has been caught."""
+    s.caught[env] = 0
+
+
+# ---------------------------------------------------------------- what happens in a step
+
+
+@wp.func
+def walk(s: Any, env: int, agent: int, action: int) -> float:
+    """Move one agent by its action; returns what it gets for that: the penalty if the edge stopped it."""
+    x = s.position[env, agent][0]
+    y = s.position[env, agent][1]
+    if action == 1:
+        x = x + 1.0
+    elif action == 2:
+        x = x - 1.0
+    elif action == 3:
+        y = y + 1.0
+    elif action == 4:
+        y = y - 1.0
+    most = float(s.side)
+    s.position[env, agent] = wp.vec2(wp.clamp(x, 0.0, most), wp.clamp(y, 0.0, most))
+    if x < 0.0 or x > most or y < 0.0 or y > most:
+        return -s.wall_hit_penalty
+    return 0.0
+
+
+@wd.per_agent("taggers")
+def move_tagger(s: TagGridworldState, env: int, i: int):
+    """Move one tagger."""
+    s.taggers.reward[env, i] = walk(s, env, s.taggers.first + i, s.taggers.action[env, i, 0])
+
+
+@wd.per_agent("runner")
+def move_runner(s: TagGridworldState, env: int, i: int):
+    """Move the runner, who is free until a tagger says otherwise."""
+    s.runner.reward[env, i] = walk(s, env, s.runner.first + i, s.runner.action[env, i, 0])
+    s.caught[env] = 0
+
+
+@wd.per_agent("taggers")
+def tag(s: TagGridworldState, env: int, i: int):
+    """Catch the runner if this tagger stands on it.
+
+    Many may do so at once. The greatest of integers is the same in whichever order they come, so the result is too.
+    """
+    if s.position[env, s.taggers.first + i] == s.position[env, s.runner.first]:
+        wp.atomic_max(s.caught, env, 1)
+
+
+@wd.per_agent("taggers")
+def reward_tagger(s: TagGridworldState, env: int, i: int):
+    """All taggers are rewarded for a catch, and pay for each step without one."""
+    if s.caught[env] == 1:
+        s.taggers.reward[env, i] = s.taggers.reward[env, i] + s.tag_reward_for_tagger
+    else:
+        s.taggers.reward[env, i] = s.taggers.reward[env, i] - s.step_cost_for_tagger
+
+
+@wd.per_agent("runner")
+def reward_runner(s: TagGridworldState, env: int, i: int):
+    """The runner pays for being caught, which ends the episode, and gains what a step costs a tagger."""
+    if s.caught[env] == 1:
+        s.runner.reward[env, i] = s.runner.reward[env, i] - s.tag_penalty_for_runner
+        s.ended[env] = True
+    else:
+        s.runner.reward[env, i] = s.runner.reward[env, i] + s.step_cost_for_tagger
+
+
+# ---------------------------------------------------------------- what an agent sees
+
+
+@wp.func
+def see_all(s: Any, obs: Any, env: int, i: int, agent: int):
+    """Write the places and kinds of all agents, which of them one is, and the time."""
+    n = s.num_agents
+    side = float(s.side)
+    for other in range(n):
+        kind = 0.0
+        if other < s.runner.first:
+            kind = 1.0
+        self = 0.0
+        if other == agent:
+            self = 1.0
+        wd.put(obs, env, i, other, s.position[env, other][0] / side)
+        wd.put(obs, env, i, n + other, s.position[env, other][1] / side)
+        wd.put(obs, env, i, 2 * n + other, kind)
+        wd.put(obs, env, i, 3 * n + other, self)
+    wd.put(obs, env, i, 4 * n, float(s.step[env]) / float(s.episode_length))
+
+
+@wd.per_agent("taggers")
+def tagger_sees_all(s: TagGridworldState, env: int, i: int):
+    """The full observation of a tagger."""
+    see_all(s, s.taggers.obs, env, i, s.taggers.first + i)
+
+
+@wd.per_agent("runner")
+def runner_sees_all(s: TagGridworldState, env: int, i: int):
+    """The full observation of the runner."""
+    see_all(s, s.runner.obs, env, i, s.runner.first + i)
+
+
+@wp.func
+def key_of(s: Any, env: int, i: int) -> wp.int64:
+    """Squared distance of tagger i from the runner, and below it i: the least key is the nearest, ties by index."""
+    way = s.position[env, s.taggers.first + i] - s.position[env, s.runner.first]
+    dx = wp.int64(way[0])
+    dy = wp.int64(way[1])
+    return ((dx * dx + dy * dy) << wp.int64(INDEX_BITS)) + wp.int64(i)
+
+
+@wd.per_env
+def seek(s: TagGridworldState, env: int):
+    """Begin the search for the tagger that is nearest to the runner."""
+    s.nearest[env] = FARTHEST
+
+
+@wd.per_agent("taggers")
+def come_near(s: TagGridworldState, env: int, i: int):
+    """Be the nearest tagger if no other is nearer: the least of integers, in whichever order they come."""
+    wp.atomic_min(s.nearest, env, key_of(s, env, i))
+
+
+@wp.func
+def see_one(s: Any, obs: Any, env: int, i: int, agent: int, other: int, kind: float):
+    """Write one's own place, that of one other agent, one's kind, and the time."""
+    side = float(s.side)
+    wd.put(obs, env, i, 0, s.position[env, agent][0] / side)
+    wd.put(obs, env, i, 1, s.position[env, agent][1] / side)
+    wd.put(obs, env, i, 2, s.position[env, other][0] / side)
+    wd.put(obs, env, i, 3, s.position[env, other][1] / side)
+    wd.put(obs, env, i, 4, kind)
+    wd.put(obs, env, i, 5, float(s.step[env]) / float(s.episode_length))
+
+
+@wd.per_agent("taggers")
+def tagger_sees_runner(s: TagGridworldState, env: int, i: int):
+    """The partial observation of a tagger."""
+    see_one(s, s.taggers.obs, env, i, s.taggers.first + i, s.runner.first, 1.0)
+
+
+@wd.per_agent("runner")
+def runner_sees_nearest(s: TagGridworldState, env: int, i: int):
+    """The partial observation of the runner."""
+    tagger = int(s.nearest[env] & ((wp.int64(1) << wp.int64(INDEX_BITS)) - wp.int64(1)))
+    see_one(s, s.runner.obs, env, i, s.runner.first + i, s.taggers.first + tagger, 0.0)
+
+
+# ---------------------------------------------------------------- the environment
+
+
+class TagGridworld(wd.Env):
+    """Tag on a grid: taggers close in on one runner, and are rewarded together when one of them stands on it.
+
+    Both coordinates of a place are whole numbers from 0 to grid_length. Actions: 0 stay, 1 +x, 2 -x, 3 +y, 4 -y; all
+    move at once, and two that change places do not meet. The taggers begin in the middle and the runner at (0, 0).
+
+    Rewards of a step: -wall_hit_penalty for an agent that tried to leave the grid, where it stays; and, if a tagger
+    stands on the runner, tag_reward_for_tagger for every tagger and -tag_penalty_for_runner for the runner, which ends
+    the episode; else -step_cost_for_tagger for every tagger and +step_cost_for_tagger for the runner.
+
+    Observations, with places over grid_length and kind 1 for a tagger and 0 for the runner. Full, 4 N + 1 numbers for N
+    agents: x of all, y of all, kind of all, 1 for oneself and 0 for the others, steps over episode_length. Partial, 6
+    numbers: own x and y; x and y of the runner, or for the runner of the nearest tagger (by straight distance, the
+    lower index of equally near); own kind; steps over episode_length.
+
+    Args:
+        num_taggers: number of taggers.
+        grid_length: the greatest coordinate, in points, at most 32767.
+        episode_length: steps after which the game is over.
+        wall_hit_penalty: what a step against the edge of the grid costs.
+        step_cost_for_tagger: what a step without a catch costs every tagger, and gives the runner.
+        tag_reward_for_tagger: for every tagger, when one of them catches the runner.
+        tag_penalty_for_runner: what it costs the runner to be caught.
+        use_full_observation: whether agents observe everybody, or only themselves and one other.
+        random_start: whether everybody begins at a random point; a tagger that begins on the runner has not caught it.
+
+    Raises:
+        ValueError: an argument out of its range.
+    """
+
+    state = TagGridworldState
+    reset = (place, begin)
+    step = (move_tagger, move_runner, tag, reward_tagger, reward_runner)
+
+    def __init__(
+        self,
+        *,
+        num_taggers: int = 4,
+        grid_length: int = 100,
+        episode_length: int = 100,
+        wall_hit_penalty: float = 0.1,
+        step_cost_for_tagger: float = 0.01,
+        tag_reward_for_tagger: float = 10.0,
+        tag_penalty_for_runner: float = 5.0,
+        use_full_observation: bool = True,
+        random_start: bool = False,
+    ) -> None:
+        given = dict(locals())
+        for name in ("num_taggers", "grid_length", "episode_length"):
+            positive_int(name, given[name])
+        if grid_length > MOST_POINTS:
+            raise ValueError(f"grid_length must be at most {MOST_POINTS}, got {grid_length}")
+        prices = ("wall_hit_penalty", "step_cost_for_tagger", "tag_reward_for_tagger", "tag_penalty_for_runner")
+        for name in prices:
+            if not (math.isfinite(given[name]) and given[name] >= 0):
+                raise ValueError(f"{name} must be a number that is not negative, got {given[name]!r}")
+
+        self.grid_length = grid_length
+        if use_full_observation:
+            size = 4 * (num_taggers + 1) + 1
+            self.observe = (tagger_sees_all, runner_sees_all)
+        else:
+            size = 6
+            self.observe = (seek, come_near, tagger_sees_runner, runner_sees_nearest)
+        action = wd.Discrete(5)
+        super().__init__(
+            groups={"taggers": wd.Group(num_taggers, size, action), "runner": wd.Group(1, size, action)},
+            params={"side": grid_length, "random_start": random_start} | {name: given[name] for name in prices},
+            episode_length=episode_length,
+        )
+
+    def view(self) -> wd.View:
+        """Agents as discs on the grid."""
+        return wd.View(position="position", low=(0.0, 0.0), high=(self.grid_length, self.grid_length))
