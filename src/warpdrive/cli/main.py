@@ -11,6 +11,7 @@ COMMANDS = {
     "train": "train policies in an environment",
     "eval": "play a checkpoint's policies against each other and against random ones",
     "replay": "write a page that plays an episode of a checkpoint's policies",
+    "check": "examine an environment for races, leaks, indices out of bounds and other silent faults",
     "bench": "measure how fast an environment steps and trains here",
     "list": "list the bundled configurations and environments",
 }
@@ -42,12 +43,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     import jsonargparse
 
-    from warpdrive.cli import bench, evaluate, train
+    from warpdrive.cli import bench, check, evaluate, train
 
     run = {
         "train": train.train,
         "eval": evaluate.evaluate,
         "replay": evaluate.replay,
+        "check": check.check,
         "bench": bench.bench,
         "list": train.list_configurations,
     }[args[0]]
