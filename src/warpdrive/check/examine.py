@@ -169,7 +169,8 @@ class Examination:
             self._resumes(mid)
         if not ended and self.env.episode_length is None:
             self.report.notes.append(
-                f"no episode ended in {self.steps} steps of random actions, and there is no episode_length: perhaps none does"
+                f"no episode ended in {self.steps} steps of random actions, and episode_length is None: "
+                "perhaps none ever does"
             )
         self.report.examined = [kind for kind in KINDS if kind not in self.ignore and kind != "device"]
         if self.device != "cpu":
@@ -401,14 +402,15 @@ class Examination:
                 unequal = (block.view != other) & ~((block.view != block.view) & (other != other))
             if bool(unequal.any()):
                 at = unequal.nonzero()[0].tolist()[axis:]
-                agent = at[1] if len(at) > 1 and self._by_agent(block.name) else None
+                agent = at[1] if len(at) > 1 and self.by_agent(block.name) else None
                 if agent is not None and "." in block.name:
                     agent += self.env.first_agent[block.name.split(".")[0]]
                 self.fault("num-envs", name, block.name, at[0], agent,
                            f"{E} and {E + 2} environments give different results")  # fmt: skip
                 break
 
-    def _by_agent(self, name: str) -> bool:
+    def by_agent(self, name: str) -> bool:
+        """Whether a block's second axis (after the slots of final observations) counts agents."""
         return "." in name or {**BUILT_IN, **self.env.state.fields}[name].kind == "agent"
 
     def _values(self, i: int, start: torch.Tensor) -> None:
@@ -424,7 +426,7 @@ class Examination:
                 wrong = ~block.view.isfinite() if strict else block.view.isnan()
                 if bool(wrong.any()):
                     at = wrong.nonzero()[0].tolist()
-                    agent = at[1] if self._by_agent(block.name) else None
+                    agent = at[1] if self.by_agent(block.name) else None
                     if agent is not None and "." in block.name:
                         agent += env.first_agent[block.name.split(".")[0]]
                     value = float(block.view[tuple(at)])
@@ -443,7 +445,7 @@ class Examination:
             if bool(wrong.any()):
                 e, a, f = wrong.nonzero()[0].tolist()
                 self.fault("obs-bounds", phase.name, f"{name}.obs", e, first + a,
-                           f"feature {f} is {float(obs[e, a, f]):g}, beyond [{group.obs_low}, {group.obs_high}]")  # fmt: skip
+                           f"feature {f} is {obs[e, a, f]:g}, beyond [{group.obs_low}, {group.obs_high}]")  # fmt: skip
             if group.mask:
                 mask, begin = self.stage.mask[name], 0
                 touched = self._written(f"{name}.mask", start)
@@ -617,14 +619,11 @@ class Examination:
             for copy in copies:
                 copy.random_step()
             where = self.differing(*(copy.image() for copy in copies))
-            where = where[
-                torch.tensor([not self.place(k)[0].endswith("final_obs") for k in where.tolist()], dtype=bool)
-            ]
-            if len(where):
+            kept = [k for k in where.tolist() if not self.place(k)[0].endswith(".final_obs")]  # it is not saved
+            if kept:
                 if not self.report.kinds() & {"repeatability", "out-of-bounds", "other-environment"}:
-                    self.fault(
-                        "repeatability", "step", *self.place(int(where[0])), "a saved state goes on differently", step
-                    )
+                    place = self.place(kept[0])
+                    self.fault("repeatability", "step", *place, "a saved state goes on differently", step)
                 return
 
     def _devices(self) -> None:

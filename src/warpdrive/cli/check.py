@@ -80,6 +80,6 @@ def _print(report: Report) -> None:
     console.print()
     result = "no faults" if report.ok else f"{len(report.faults)} fault{'s' * (len(report.faults) > 1)}"
     console.print(
-        f"{report.env}: {result}; {report.steps} steps of {report.num_envs} environments with {report.num_agents} agents "
-        f"on {' and '.join(report.devices)}, {report.seconds:.1f} s"
+        f"{report.env}: {result}; {report.steps} steps of {report.num_envs} environments with {report.num_agents} "
+        f"agents on {' and '.join(report.devices)}, {report.seconds:.1f} s"
     )
