@@ -1,5 +1,6 @@
 """WarpDrive: multi-agent reinforcement learning, end to end on the GPU."""
 
+from warpdrive.check.examine import check
 from warpdrive.env.environment import Env, Group, View
 from warpdrive.env.functions import put, random
 from warpdrive.env.phases import per_agent, per_env
@@ -32,6 +33,7 @@ __all__ = [
     "State",
     "Trainer",
     "View",
+    "check",
     "per_agent",
     "per_env",
     "put",

@@ -12,6 +12,7 @@ COMMANDS = {
     "train": "train policies in an environment",
     "eval": "play a checkpoint's policies against each other and against random ones",
     "replay": "write a page that plays an episode of a checkpoint's policies",
+    "check": "examine an environment for races, leaks, indices out of bounds and other silent faults",
     "bench": "measure how fast an environment steps and trains here",
     "list": "list the bundled configurations and environments",
 }
@@ -43,13 +44,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     import jsonargparse
 
-    from warpdrive.cli import bench, evaluate, new, train
+    from warpdrive.cli import bench, check, evaluate, new, train
 
     run = {
         "new": new.new,
         "train": train.train,
         "eval": evaluate.evaluate,
         "replay": evaluate.replay,
+        "check": check.check,
         "bench": bench.bench,
         "list": train.list_configurations,
     }[args[0]]

@@ -2,6 +2,7 @@
 
 import difflib
 import inspect
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,7 @@ class Group:
         action: what an agent may do: Discrete, MultiDiscrete or Box.
         mask: whether phases fill `s.group.mask[env, i, choice]` (uint8, 1 is allowed), one a choice of each head.
         float32: keep observations in float32 also where the policy computes in bf16 (large or finely varying values).
+        obs_low, obs_high: least and greatest value of every feature, which `warpdrive check` holds you to; None: none.
     """
 
     count: int
@@ -50,6 +52,8 @@ class Group:
     action: ActionSpace
     mask: bool = False
     float32: bool = False
+    obs_low: float | None = None
+    obs_high: float | None = None
 
     def __post_init__(self) -> None:
         positive_int("Group.count", self.count)
@@ -58,6 +62,13 @@ class Group:
             raise ValueError(f"Group.action must be wd.Discrete, wd.MultiDiscrete or wd.Box, got {self.action!r}")
         if self.mask and isinstance(self.action, Box):
             raise ValueError("Group.mask is for discrete actions; a wd.Box action cannot be masked")
+        for name in ("obs_low", "obs_high"):
+            value = getattr(self, name)
+            number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            if value is not None and not number:
+                raise ValueError(f"Group.{name} must be a finite number or None, got {value!r}")
+        if self.obs_low is not None and self.obs_high is not None and self.obs_low > self.obs_high:
+            raise ValueError(f"Group.obs_low must not be above obs_high, got {self.obs_low!r} and {self.obs_high!r}")
 
 
 @dataclass(frozen=True)

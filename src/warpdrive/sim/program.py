@@ -231,6 +231,22 @@ class Program:
                 lines += [f"{indent}for agent_{i} in range({count}):", f"{indent}    {self._invoke(i, f'agent_{i}')}"]
         return self._kernel(key, lines)
 
+    def ordered_kernel(self, i: int) -> Any:
+        """Kernel (s, order, first, last, first_env) over environments: call i for agents order[first:last], in order.
+
+        It is for checks. A call for environments ignores the order.
+        """
+        call, key = self.calls[i], f"ordered_{i}"
+        body = [f"    s.use = {call.use}"]
+        if call.kind == "env":
+            body.append(f"    {self._invoke(i)}")
+        else:
+            body += ["    for k in range(first, last):", f"        {self._invoke(i, 'order[k]')}"]
+        if call.guarded:
+            body = ["    if s.over[env]:", *("    " + line for line in body)]
+        arguments = "s: State, order: wp.array(dtype=int), first: int, last: int, first_env: int"
+        return self._kernel(key, [f"def {key}({arguments}):", "    env = first_env + wp.tid()", *body])
+
     def fused_kernel(self, guarded_only: bool) -> Any:
         """Kernel (s, num_envs, envs_per_block) over (blocks, threads): whole environments in each block, for CUDA."""
         key = "fused_reset" if guarded_only else "fused_step"

@@ -96,10 +96,10 @@ class Simulator:
             obs_dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         if obs_dtype not in (torch.float32, torch.bfloat16):
             raise ValueError(f"obs_dtype must be torch.float32 or torch.bfloat16, got {obs_dtype}")
-        self.store = Store(env, num_envs, self.device, obs_dtype)
+        self.store = self._make_store(obs_dtype)
         schedule = choose_schedule(schedule, env.num_agents, self.device)
         dtypes = {name: self.store.group_obs_dtype(name) for name in env.groups}
-        program = Program.of(env, dtypes, f"{schedule} {self.device}")
+        program = self._make_program(dtypes, schedule)
         params = dict(env.params)
         params |= {"num_agents": env.num_agents, "episode_length": env.episode_length or 0, "env_offset": env_offset}
         self.env_offset = env_offset
@@ -122,6 +122,12 @@ class Simulator:
         self._captured: dict[bool, Callable[[], None]] = {}
         self._started = False
         self.seed(seed)
+
+    def _make_store(self, obs_dtype: torch.dtype) -> Store:
+        return Store(self.env, self.num_envs, self.device, obs_dtype)
+
+    def _make_program(self, dtypes: dict[str, torch.dtype], schedule: Schedule) -> Program:
+        return Program.of(self.env, dtypes, f"{schedule} {self.device}")
 
     def of_group(self, array: torch.Tensor, group: str) -> torch.Tensor:
         """The columns (E, n) of one group in an array (E, N)."""
