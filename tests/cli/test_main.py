@@ -206,3 +206,18 @@ def test_unknown_settings_in_a_file_are_refused(tmp_path, capsys):
     config.write_text("name: warpdrive.zoo.tag:Tag\nenv:\n  num_tagers: 3\n")
     assert main(["train", "--config", str(config)]) == 1
     assert "did you mean 'env.num_taggers'?" in capsys.readouterr().err
+
+
+def test_a_policy_that_breaks_ends_training_and_leaves_the_checkpoint_before(tmp_path, capsys):
+    """NaN in a policy is one sentence that names it and the agent; the checkpoint before still loads, finite."""
+    folder = tmp_path / "run"
+    args = ["train", "tag", *SMALL, "--out", str(folder), "--replay", "false"]
+    assert main([*args, "--env-steps", "160"]) == 0
+    capsys.readouterr()
+    assert main(["train", "--resume", str(folder), "--env-steps", "8000", "--algorithm.lr", "1e38"]) == 1
+    errors = capsys.readouterr().err.strip().splitlines()
+    assert len(errors) == 1
+    assert re.search(r"policy '\w+' gave NaN or infinity for agent \d of group", errors[0])
+    trainer = load_checkpoint(folder)["trainer"]
+    assert trainer["env_steps"] == 160
+    assert all(bool(w.isfinite().all()) for policy in trainer["policies"].values() for w in policy.values())

@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run(args[1:])
     except jsonargparse.ArgumentError as error:
         return _fail(_one_sentence(str(error)), 2)
-    except (ValueError, MemoryError, OSError, ModuleNotFoundError) as error:
+    except (ValueError, MemoryError, OSError, ModuleNotFoundError, FloatingPointError) as error:
         return _fail(_one_sentence(str(error)), 1)
     except KeyboardInterrupt:
         return 130

@@ -224,6 +224,7 @@ def _run(trainer: Trainer, settings: dict[str, Any], folder: Path, label: str, s
         except KeyboardInterrupt:
             status = 130
         finally:
+            writer.close()
             for number, handler in previous.items():
                 signal.signal(number, handler)
     if status:
@@ -233,7 +234,6 @@ def _run(trainer: Trainer, settings: dict[str, Any], folder: Path, label: str, s
             soft_wrap=True,
             highlight=False,
         )
-    writer.close()
     if settings["replay"] and not status:
         from warpdrive.view.record import write_episode
 

@@ -150,7 +150,10 @@ class Trainer:
         Args:
             env_steps: the goal; schedules run from 0 to it.
             report: called with a row of metrics about every `report_seconds` seconds and at the end.
-            save: called about every `save_seconds` seconds and at the end.
+            save: called about every `save_seconds` seconds and at the end, unless there was a fault.
+
+        Raises:
+            FloatingPointError, ValueError: see check_faults.
         """
         self.total_env_steps = positive_int("env_steps", env_steps)
         reported = saved = time.monotonic()
@@ -166,6 +169,7 @@ class Trainer:
                 report(self._row(self.env_steps - start_steps, now - reported))
                 reported, start_steps = time.monotonic(), self.env_steps
             if save and (done or now - saved >= save_seconds):
+                self.check_faults()  # so that the checkpoint before a fault is kept
                 save()
                 saved = time.monotonic()
 
