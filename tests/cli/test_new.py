@@ -137,7 +137,7 @@ def test_the_tutorials_change_works(folder, tmp_path):
     source = (folder / "my_env.py").read_text()
     before = '@wd.per_agent("walkers")\ndef look('
     assert before in source and "    step = (walk,)\n" in source
-    source = source.replace(before, f"{phase}\n\n{before}").replace("    step = (walk,)\n", listed)
+    source = source.replace(before, f"{phase}\n\n{before}").replace("step = (walk,)\n", listed)
     (mine / "my_env.py").write_text(source)
     (mine / "test_my_env.py").write_text((folder / "test_my_env.py").read_text() + "\n\n" + test)
     done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", "my_env", cwd=tmp_path)
