@@ -46,7 +46,7 @@ def begin(s: AcrobotState, env: int):
 
 @wp.func
 def change(s: Any, y: wp.vec4, torque: float):
-    """Rate of change of (angle_1, angle_2, rate_1, rate_2): Sutton and Barto 2018, section 11.3 of the first edition.
+    """Rate of change of (angle_1, angle_2, rate_1, rate_2) by Sutton and Barto 1998, section 11.3.
 
     d_1, d_2, phi_1 and phi_2 are the terms of their equations of motion.
     """
@@ -54,7 +54,9 @@ def change(s: Any, y: wp.vec4, torque: float):
     own = s.mass_2 * s.centre_2 * s.centre_2 + s.inertia
     cosine = wp.cos(y[1])
     bend = reach * wp.sin(y[1])
-    d_1 = s.mass_1 * s.centre_1 * s.centre_1 + s.mass_2 * s.length_1 * s.length_1 + s.inertia + own + 2.0 * reach * cosine
+    d_1 = (
+        s.mass_1 * s.centre_1 * s.centre_1 + s.mass_2 * s.length_1 * s.length_1 + s.inertia + own + 2.0 * reach * cosine
+    )
     d_2 = own + reach * cosine
     phi_2 = s.mass_2 * s.centre_2 * s.gravity * wp.sin(y[0] + y[1])
     weight = (s.mass_1 * s.centre_1 + s.mass_2 * s.length_1) * s.gravity * wp.sin(y[0])

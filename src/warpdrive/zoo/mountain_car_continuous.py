@@ -1,7 +1,5 @@
 """MountainCarContinuous: the car of MountainCar, pushed as strongly as one likes, at a price."""
 
-import warp as wp
-
 import warpdrive as wd
 from warpdrive.zoo.mountain_car import MountainCarState, arrived, begin, look, mountain, roll
 
@@ -12,7 +10,7 @@ __all__ = ["MountainCarContinuous"]
 def drive(s: MountainCarState, env: int):
     """Push by the action; its square costs a tenth, and 100 are paid at the goal."""
     push = s.agents.action[env, 0, 0]
-    roll(s, env, wp.clamp(push, -1.0, 1.0))
+    roll(s, env, push)
     s.ended[env] = arrived(s, env)
     reward = -0.1 * push * push
     if s.ended[env]:

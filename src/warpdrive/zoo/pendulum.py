@@ -20,7 +20,6 @@ class PendulumState(wd.State):
     gravity: wd.Param[float]
     mass: wd.Param[float]
     length: wd.Param[float]
-    max_torque: wd.Param[float]
     max_speed: wd.Param[float]
     seconds: wd.Param[float]
 
@@ -36,7 +35,7 @@ def begin(s: PendulumState, env: int):
 @wd.per_env
 def swing(s: PendulumState, env: int):
     """Pay for angle, turning rate and torque as they are, then one Euler step of a uniform rod hinged at its end."""
-    torque = wp.clamp(s.agents.action[env, 0, 0], -s.max_torque, s.max_torque)
+    torque = s.agents.action[env, 0, 0]
     angle = s.angle[env]
     turn_rate = s.turn_rate[env]
     s.agents.reward[env, 0] = -(angle * angle + 0.1 * turn_rate * turn_rate + 0.001 * torque * torque)
@@ -91,14 +90,14 @@ class Pendulum(wd.Env):
         seconds: float = 0.05,
         episode_length: int = 200,
     ) -> None:
-        positive = {"mass": mass, "length": length, "max_torque": max_torque, "max_speed": max_speed}
-        for name, value in (positive | {"seconds": seconds}).items():
+        positive = {"mass": mass, "length": length, "max_speed": max_speed, "seconds": seconds}
+        for name, value in (positive | {"max_torque": max_torque}).items():
             if not (value > 0 and math.isfinite(value)):
                 raise ValueError(f"{name} must be positive, got {value!r}")
         bound = max(1.0, max_speed)
         action = wd.Box(-max_torque, max_torque, 1)
         super().__init__(
             groups={"agents": wd.Group(1, obs=3, action=action, float32=True, obs_low=-bound, obs_high=bound)},
-            params={"gravity": gravity, "seconds": seconds, **positive},
+            params={"gravity": gravity, **positive},
             episode_length=episode_length,
         )
