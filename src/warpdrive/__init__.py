@@ -2,7 +2,7 @@
 
 from warpdrive.check.examine import check
 from warpdrive.env.environment import Env, Group, View
-from warpdrive.env.functions import put, random
+from warpdrive.env.functions import atomic_add, atomic_max, atomic_min, put, random
 from warpdrive.env.phases import per_agent, per_env
 from warpdrive.env.spaces import Box, Discrete, MultiDiscrete
 from warpdrive.env.state import Agents, Param, PerAgent, PerEnv, State
@@ -33,6 +33,9 @@ __all__ = [
     "State",
     "Trainer",
     "View",
+    "atomic_add",
+    "atomic_max",
+    "atomic_min",
     "check",
     "per_agent",
     "per_env",

@@ -152,3 +152,23 @@ def test_a_state_continues_on_cuda():
         two.random_step()
     other = two.state_dict()
     assert all(torch.equal(value, other[name]) for name, value in one.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("device", "schedule"),
+    [("cpu", "loop"), ("cpu", "split")]
+    + [pytest.param("cuda", schedule, marks=pytest.mark.gpu) for schedule in ("split", "fused")],
+)
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_many_steps_in_one_launch_are_as_many_launches(name, device, schedule, monkeypatch):
+    """Seventy random steps at once, in launches of at most 33, give the bits that seventy single ones give."""
+    monkeypatch.setattr(launcher, "MOST_STEPS", 33)
+    one, two = (wd.Simulator(ENVIRONMENTS[name](), 67, seed=3, device=device, schedule=schedule) for _ in range(2))
+    for sim in (one, two):
+        sim.reset()
+    one.random_step(70)
+    for _ in range(70):
+        two.random_step()
+    other = two.state_dict()
+    assert all(torch.equal(value, other[key]) for key, value in one.state_dict().items())
+    assert one.statistics() == two.statistics()

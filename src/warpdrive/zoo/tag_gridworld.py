@@ -103,7 +103,7 @@ def tag(s: TagGridworldState, env: int, i: int):
     Many may do so at once. The greatest of integers is the same in whichever order they come, so the result is too.
     """
     if s.position[env, s.taggers.first + i] == s.position[env, s.runner.first]:
-        wp.atomic_max(s.caught, env, 1)
+        wd.atomic_max(s.caught, env, 1)
 
 
 @wd.per_agent("taggers")
@@ -177,7 +177,7 @@ def seek(s: TagGridworldState, env: int):
 @wd.per_agent("taggers")
 def come_near(s: TagGridworldState, env: int, i: int):
     """Be the nearest tagger if no other is nearer: the least of integers, in whichever order they come."""
-    wp.atomic_min(s.nearest, env, key_of(s, env, i))
+    wd.atomic_min(s.nearest, env, key_of(s, env, i))
 
 
 @wp.func
