@@ -13,10 +13,11 @@ from warpdrive.env.spaces import Box
 from warpdrive.sim.program import Program
 from warpdrive.sim.store import Results, Store, warp_array, warp_device
 
-__all__ = ["MAX_BLOCK", "Launcher", "Schedule", "choose_barrier", "choose_schedule", "device_stream"]
+__all__ = ["Launcher", "Schedule", "choose_schedule", "choose_unit", "device_stream"]
 
 Schedule = Literal["auto", "split", "fused", "loop"]
-MAX_BLOCK = 1024  # CUDA's limit of threads in a block
+BLOCK = 128  # threads of a fused kernel's block where each has one agent
+STRIDED_BLOCK = 256  # and where each has several
 FUSED_UP_TO = (
     64  # agents: beyond, one kernel a phase was faster on an H200 (Tag, 110 agents: 223 against 269 us a step)
 )
@@ -43,16 +44,17 @@ def choose_schedule(schedule: Schedule, num_agents: int, device: torch.device) -
         raise ValueError(f"schedule must be 'auto', 'split', 'fused' or 'loop', got {schedule!r}")
     if schedule == "fused" and device.type != "cuda":
         raise ValueError("schedule 'fused' needs a CUDA device; on the CPU take 'loop' or 'split'")
-    if schedule == "fused" and num_agents > MAX_BLOCK:
-        raise ValueError(
-            f"schedule 'fused' takes at most {MAX_BLOCK} agents an environment, got {num_agents}; take 'split'"
-        )
     return schedule
 
 
-def choose_barrier(num_agents: int) -> Literal["warp", "block"]:
-    """Which threads of a fused kernel wait for one another: a warp's where whole environments fill one well."""
-    return "warp" if num_agents <= WARP and WARP // num_agents * num_agents >= LEAST_LANES else "block"
+def choose_unit(num_agents: int) -> Literal["warp", "block", "strided"]:
+    """Which threads of a fused kernel have an environment: a warp's where whole environments fill one well.
+
+    See Program.fused_kernel.
+    """
+    if num_agents <= WARP and WARP // num_agents * num_agents >= LEAST_LANES:
+        return "warp"
+    return "block" if num_agents <= BLOCK else "strided"
 
 
 class Launcher:
@@ -64,21 +66,23 @@ class Launcher:
         schedule: as from choose_schedule: "split" (one kernel a phase), "fused" (one kernel, CUDA), "loop" (one
             thread an environment).
         params: values of the built-in and the author's parameters.
-        block_dim: threads a block of the fused kernel, a multiple of 32; more where an environment has more agents.
+        block_dim: threads a block of the fused kernel where each has one agent, a multiple of 32.
     """
 
     def __init__(
-        self, program: Program, store: Store, schedule: Schedule, params: dict[str, Any], block_dim: int = 128
+        self, program: Program, store: Store, schedule: Schedule, params: dict[str, Any], block_dim: int = BLOCK
     ) -> None:
         self.program, self.store, self.params = program, store, params
         self.device = warp_device(store.device)
         agents = store.env.num_agents
         self.schedule = schedule
-        self.barrier = choose_barrier(agents)
-        # A unit is a warp, or a block that holds as many whole environments as fit.
-        self.envs_per_unit = WARP // agents if self.barrier == "warp" else max(1, block_dim // agents)
-        self.block_dim = block_dim if self.barrier == "warp" else -(-self.envs_per_unit * agents // WARP) * WARP
-        self.unit = WARP if self.barrier == "warp" else self.block_dim
+        self.unit = choose_unit(agents)
+        if self.unit == "block":  # as many whole environments as fit
+            self.envs_per_unit = max(1, block_dim // agents)
+            self.block_dim = -(-self.envs_per_unit * agents // WARP) * WARP
+        else:
+            self.envs_per_unit = WARP // agents if self.unit == "warp" else 1
+            self.block_dim = block_dim if self.unit == "warp" else STRIDED_BLOCK
         self._constants = {name: self._space_arrays(name) for name in store.env.groups}
         self._pool: ThreadPoolExecutor | None = None
         if schedule == "loop" and store.device.type == "cpu" and store.num_envs >= 2 * CHUNK:
@@ -93,7 +97,7 @@ class Launcher:
                 program.phase_kernel(i)
         for guarded_only in (False, True):
             if self.schedule == "fused":
-                program.fused_kernel(guarded_only, self.barrier)
+                program.fused_kernel(guarded_only, self.unit)
             elif self.schedule == "loop":
                 program.loop_kernel(guarded_only)
         for i in self._observe_calls():
@@ -195,10 +199,11 @@ class Launcher:
         program, num_envs = self.program, self.store.num_envs
         more = [] if guarded_only else [1, 0]  # one step, with the actions that are there
         if self.schedule == "fused":
-            units = self.block_dim // self.unit
+            size = WARP if self.unit == "warp" else self.block_dim
+            units = self.block_dim // size
             blocks = -(-num_envs // (self.envs_per_unit * units))
-            inputs = [s, num_envs, self.unit, units, self.envs_per_unit, *more]
-            kernel = program.fused_kernel(guarded_only, self.barrier)
+            inputs = [s, num_envs, size, units, self.envs_per_unit, *more]
+            kernel = program.fused_kernel(guarded_only, self.unit)
             return [self._record(kernel, (blocks, self.block_dim), inputs, self.block_dim)]
         parts = min(os.cpu_count() or 1, num_envs // CHUNK) if self._pool else 1
         bounds = [num_envs * k // parts for k in range(parts + 1)]

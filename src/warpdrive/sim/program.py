@@ -50,6 +50,27 @@ def _block_barrier(): ...
 def _warp_barrier(): ...
 
 
+# Whether any thread of a block, or of a warp, says so; a barrier as well.
+@wp.func_native("""
+#if defined(__CUDA_ARCH__)
+    return __syncthreads_or(here);
+#else
+    return here;
+#endif
+""")
+def _block_any(here: bool) -> bool: ...
+
+
+@wp.func_native("""
+#if defined(__CUDA_ARCH__)
+    return __any_sync(0xffffffffu, here);
+#else
+    return here;
+#endif
+""")
+def _warp_any(here: bool) -> bool: ...
+
+
 @dataclass(frozen=True)
 class Call:
     """One function of the schedule: run for "agent", "env" or an agent of a group; `guarded`: only where over."""
@@ -205,6 +226,7 @@ class Program:
         scope = {f"call_{i}": call.function for i, call in enumerate(self.calls)}
         scope |= {f"randomize_{name}": call.function for name, call in self.random_calls.items()}
         scope |= {"State": self.struct, "wp": wp, "block_barrier": _block_barrier, "warp_barrier": _warp_barrier}
+        scope |= {"block_any": _block_any, "warp_any": _warp_any}
         exec(compile(source, filename, "exec"), scope)
         scope[key].__module__ = "warpdrive.generated"
         return scope[key]
@@ -292,35 +314,39 @@ class Program:
         arguments = "s: State, order: wp.array(dtype=int), first: int, last: int, first_env: int"
         return self._kernel(key, [f"def {key}({arguments}):", "    env = first_env + wp.tid()", *body])
 
-    def fused_kernel(self, guarded_only: bool, barrier: str) -> Any:
-        """Kernel over (blocks, threads): whole environments in each unit of threads, a warp or a block, for CUDA.
+    def fused_kernel(self, guarded_only: bool, unit: str) -> Any:
+        """Kernel over (blocks, threads): whole environments in each unit of threads, for CUDA.
 
-        Its arguments are (s, num_envs, unit, units, envs_per_unit): threads of a unit, units of a block; and for whole
-        steps also (num_steps, randomize), as those of `loop_kernel`: environments do not wait for one another, so a
-        unit goes on with its own to the next step.
+        Its arguments are (s, num_envs, size, units, envs_per_unit): threads of a unit and units of a block; and for
+        whole steps also (num_steps, randomize), as those of `loop_kernel`: environments do not wait for one another,
+        so a unit goes on with its own to the next step. Between phases the threads of a unit wait for one another.
 
         Args:
             guarded_only: only the calls for environments that are over.
-            barrier: "warp" or "block", what a unit is: its threads wait for one another between phases.
+            unit: "warp" or "block", in which each thread has one agent; or "strided", a block for one environment, in
+                which each thread has every size-th agent.
         """
         key, more = ("fused_reset", "") if guarded_only else ("fused_step", ", num_steps: int, randomize: int")
+        barrier = "warp" if unit == "warp" else "block"
         lines = [
-            f"def {key}(s: State, num_envs: int, unit: int, units: int, envs_per_unit: int{more}):",
+            f"def {key}(s: State, num_envs: int, size: int, units: int, envs_per_unit: int{more}):",
             "    block, thread = wp.tid()",
-            "    lane = thread % unit",
+            "    lane = thread % size",
             "    local = lane // s.num_agents",
             "    agent = lane - local * s.num_agents",
-            "    env = (block * units + thread // unit) * envs_per_unit + local",
+            "    env = (block * units + thread // size) * envs_per_unit + local",
             "    inside = local < envs_per_unit and env < num_envs",
         ]
+        if unit == "strided":
+            lines[2:] = ["    env = block", "    inside = bool(True)"]
         indent = "    "
         if not guarded_only:
             indent = "        "
-            lines += ["    for _ in range(num_steps):", "        if inside and randomize != 0:"]
+            lines.append("    for _ in range(num_steps):")
+            lines.append("        if inside and randomize != 0:")
             for name in self.env.groups:
-                lines += self._fused_call(
-                    indent + "    ", name, f"r_{name}", f"randomize_{name}(s, s.{name}, env, {{}})"
-                )
+                call = f"randomize_{name}(s, s.{name}, env, {{}})"
+                lines += self._fused_call(indent + "    ", unit, name, f"r_{name}", call)
             lines.append(f"        {barrier}_barrier()")
         lines.append(f"{indent}here = inside")
         entered = False
@@ -328,21 +354,25 @@ class Program:
             if guarded_only and not call.guarded:
                 continue
             if call.guarded and not entered:
-                lines += [f"{indent}if here:", f"{indent}    here = s.over[env]"]
-                entered = True
+                lines += [f"{indent}if here:", f"{indent}    here = s.over[env]", f"{indent}if {barrier}_any(here):"]
+                indent, entered = indent + "    ", True
             lines += [f"{indent}if here:", f"{indent}    s.use = {call.use}"]
             if call.kind == "env":
-                lines += [f"{indent}    if agent == 0:", f"{indent}        {self._invoke(i)}"]
-            elif call.group is None:
-                lines.append(f"{indent}    {self._invoke(i)}")
+                lines += [f"{indent}    if {'thread' if unit == 'strided' else 'agent'} == 0:"]
+                lines += [f"{indent}        {self._invoke(i)}"]
             else:
-                lines += self._fused_call(indent + "    ", call.group, f"i_{i}", self._invoke(i, "{}"))
+                lines += self._fused_call(indent + "    ", unit, call.group, f"i_{i}", self._invoke(i, "{}"))
             lines.append(f"{indent}{barrier}_barrier()")
         return self._kernel(key, lines, grid_stride=False)
 
     @staticmethod
-    def _fused_call(indent: str, group: str, index: str, call: str) -> list[str]:
-        """A call for the agents of a group; `call` has {} where the index within the group belongs."""
+    def _fused_call(indent: str, unit: str, group: str | None, index: str, call: str) -> list[str]:
+        """A call for the agents of a group, or for all; `call` has {} where the index within the group belongs."""
+        if unit == "strided":
+            count = "s.num_agents" if group is None else f"s.{group}.count"
+            return [f"{indent}for {index} in range(thread, {count}, size):", f"{indent}    {call.format(index)}"]
+        if group is None:
+            return [f"{indent}{call.format('agent')}"]
         return [
             f"{indent}{index} = agent - s.{group}.first",
             f"{indent}if {index} >= 0 and {index} < s.{group}.count:",

@@ -9,7 +9,7 @@ import warp as wp
 
 from warpdrive.env.environment import Env, positive_int, unknown_name
 from warpdrive.env.spaces import Box
-from warpdrive.sim.launcher import Launcher, Schedule, choose_barrier, choose_schedule
+from warpdrive.sim.launcher import Launcher, Schedule, choose_schedule, choose_unit
 from warpdrive.sim.program import Program
 from warpdrive.sim.store import Results, Store, start_warp
 
@@ -127,7 +127,7 @@ class Simulator:
         return Store(self.env, self.num_envs, self.device, obs_dtype)
 
     def _make_program(self, dtypes: dict[str, torch.dtype], schedule: Schedule) -> Program:
-        variant = f"fused {choose_barrier(self.env.num_agents)}" if schedule == "fused" else schedule
+        variant = f"fused {choose_unit(self.env.num_agents)}" if schedule == "fused" else schedule
         return Program.of(self.env, dtypes, f"{variant} {self.device}")
 
     def of_group(self, array: torch.Tensor, group: str) -> torch.Tensor:
