@@ -16,8 +16,10 @@ from warpdrive.env.environment import positive_int
 
 __all__ = ["Tag", "TagState"]
 
+BATCH = 4  # others that are looked at together
 NO_KEY = wp.uint32(0xFFFFFFFF)
 TWO_PI = wp.constant(2.0 * math.pi)
+PER_TURN = wp.constant(1.0 / (2.0 * math.pi))
 QUARTER_TURN = wp.constant(0.5 * math.pi)
 
 
@@ -33,8 +35,9 @@ class TagState(wd.State):
     tagged_by: wd.PerAgent[int]  # of a runner: the tagger that reached it in this step, or -1
 
     side: wd.Param[float]  # of the square
-    diagonal: wd.Param[float]
-    max_speed: wd.Param[float]
+    per_diagonal: wd.Param[float]  # one over the square's diagonal
+    per_speed: wd.Param[float]  # one over the greatest speed
+    per_step: wd.Param[float]  # one over the length of an episode
     max_speed_tagger: wd.Param[float]
     max_speed_runner: wd.Param[float]
     first_change: wd.Param[float]  # of acceleration, by action 1; each further action adds change_spacing
@@ -199,11 +202,11 @@ def describe(s: Any, obs: Any, env: int, i: int, x_axis: wp.vec2, agent: int, ot
     is_tagger = 0.0
     in_game = 0.0
     if other >= 0:
-        offset = (s.position[env, other] - s.position[env, agent]) / s.diagonal
+        offset = (s.position[env, other] - s.position[env, agent]) * s.per_diagonal
         offset = wp.vec2(x_axis[0] * offset[0] + x_axis[1] * offset[1], x_axis[0] * offset[1] - x_axis[1] * offset[0])
-        speed = (s.speed[env, other] - s.speed[env, agent]) / s.max_speed
-        acceleration = (s.acceleration[env, other] - s.acceleration[env, agent]) / s.max_speed
-        heading = (s.heading[env, other] - s.heading[env, agent]) / TWO_PI
+        speed = (s.speed[env, other] - s.speed[env, agent]) * s.per_speed
+        acceleration = (s.acceleration[env, other] - s.acceleration[env, agent]) * s.per_speed
+        heading = (s.heading[env, other] - s.heading[env, agent]) * PER_TURN
         if other < s.runners.first:
             is_tagger = 1.0
         in_game = 1.0
@@ -219,7 +222,7 @@ def describe(s: Any, obs: Any, env: int, i: int, x_axis: wp.vec2, agent: int, ot
 @wp.func
 def tell_time(s: Any, obs: Any, env: int, i: int, agent: int, feature: int):
     """Write the share of the episode that has passed; 0 for an agent out of the game."""
-    time = float(s.step[env]) / float(s.episode_length)
+    time = float(s.step[env]) * s.per_step
     if not s.active[env, agent]:
         time = 0.0
     wd.put(obs, env, i, feature, time)
@@ -265,6 +268,7 @@ def see_nearest(slots: int) -> Any:
     Indices = wp.types.vector(slots, int)
     Distances = wp.types.vector(slots, float)
     Keys = wp.types.vector(slots + 1, wp.uint32)
+    Batch = wp.types.vector(BATCH, wp.uint32)
 
     @wp.func
     def exact(s: Any, env: int, agent: int) -> Indices:
@@ -295,11 +299,17 @@ def see_nearest(slots: int) -> Any:
             keys = Keys(wp.static(NO_KEY))
             low = low_bits(s.num_agents)
             here = s.position[env, agent]
-            for other in range(s.num_agents):
-                if other != agent and s.active[env, other]:
+            for start in range(0, s.num_agents, wp.static(BATCH)):
+                batch = Batch()
+                for k in range(wp.static(BATCH)):  # all of them first, so that their reads are under way together
+                    other = wp.min(start + k, s.num_agents - 1)
                     d = distance_squared(here, s.position[env, other])
+                    seen = s.active[env, other] and other != agent and d < wp.inf and start + k < s.num_agents
                     key = (wp.cast(d, wp.uint32) & ~low) | wp.uint32(other)
-                    if key < keys[slots] and d < wp.inf:
+                    batch[k] = wp.where(seen, key, wp.static(NO_KEY))
+                for j in range(wp.static(BATCH)):
+                    key = batch[j]
+                    if key < keys[slots]:
                         for k in range(slots, 0, -1):
                             keys[k] = wp.min(keys[k], wp.max(keys[k - 1], key))
                         keys[0] = wp.min(keys[0], key)
@@ -442,8 +452,9 @@ class Tag(wd.Env):
             },
             params={
                 "side": grid_length,
-                "diagonal": math.sqrt(2.0) * grid_length,
-                "max_speed": max_speed,
+                "per_diagonal": 1.0 / (math.sqrt(2.0) * grid_length),
+                "per_speed": 1.0 / max_speed,
+                "per_step": 1.0 / episode_length,
                 "max_speed_tagger": max_speed * skill_level_tagger,
                 "max_speed_runner": max_speed * skill_level_runner,
                 "first_change": min_acceleration,
