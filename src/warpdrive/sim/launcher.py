@@ -17,7 +17,7 @@ __all__ = ["Launcher", "Schedule", "choose_schedule", "choose_unit", "device_str
 
 Schedule = Literal["auto", "split", "fused", "loop"]
 BLOCK = 128  # threads of a fused kernel's block where each has one agent
-STRIDED_BLOCK = 256  # and where each has several
+STRIDED_BLOCK = 128  # and where each has several
 FUSED_UP_TO = (
     64  # agents: beyond, one kernel a phase was faster on an H200 (Tag, 110 agents: 223 against 269 us a step)
 )

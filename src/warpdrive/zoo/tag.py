@@ -255,8 +255,8 @@ def low_bits(count: int) -> wp.uint32:
 
 
 @functools.cache
-def see_nearest(slots: int) -> Any:
-    """Make the function that writes what one agent sees of its `slots` nearest others in the game.
+def nearest_others(slots: int) -> Any:
+    """Make the function that finds the `slots` nearest others in the game: their indices, -1 where there is none.
 
     The search orders others by a key of 32 bits, the bits of the squared distance, which order as it does, with the
     index in place of the lowest. Keeping the least keys sorted takes two instructions a slot and no branches; up to 16
@@ -293,7 +293,7 @@ def see_nearest(slots: int) -> Any:
         return index
 
     @wp.func
-    def see(s: Any, obs: Any, env: int, i: int, agent: int):
+    def find(s: Any, env: int, agent: int) -> Indices:
         index = Indices(-1)
         if s.active[env, agent]:
             keys = Keys(wp.static(NO_KEY))
@@ -320,28 +320,47 @@ def see_nearest(slots: int) -> Any:
                     alike = alike or ((keys[k] ^ keys[k + 1]) & ~low) == wp.uint32(0)
             if alike:
                 index = exact(s, env, agent)
-        x_axis = frame(s, env, agent)
-        for k in range(slots):
-            describe(s, obs, env, i, x_axis, agent, index[k], k, slots)
-        tell_time(s, obs, env, i, agent, 7 * slots)
+        return index
 
-    return see
+    return find
 
 
 @functools.cache
-def observe_phases(slots: int | None) -> tuple[Any, Any]:
-    """The observe phases of both groups: of the nearest `slots` others, or of all for None."""
-    see = see_all if slots is None else see_nearest(slots)
+def observe_phase(slots: int | None) -> Any:
+    """The observe phase: of the nearest `slots` others, or of all for None.
 
-    @wd.per_agent("taggers")
-    def observe_tagger(s: TagState, env: int, i: int):
-        see(s, s.taggers.obs, env, i, s.taggers.first + i)
+    It is one for both groups, so that on a GPU they search side by side.
+    """
+    if slots is None:
 
-    @wd.per_agent("runners")
-    def observe_runner(s: TagState, env: int, i: int):
-        see(s, s.runners.obs, env, i, s.runners.first + i)
+        @wd.per_agent
+        def observe_all(s: TagState, env: int, agent: int):
+            if agent < s.runners.first:
+                see_all(s, s.taggers.obs, env, agent, agent)
+            else:
+                see_all(s, s.runners.obs, env, agent - s.runners.first, agent)
 
-    return observe_tagger, observe_runner
+        return observe_all
+
+    find = nearest_others(slots)
+    Indices = wp.types.vector(slots, int)
+
+    @wp.func
+    def see(s: Any, obs: Any, env: int, i: int, agent: int, nearest: Indices):
+        x_axis = frame(s, env, agent)
+        for k in range(slots):
+            describe(s, obs, env, i, x_axis, agent, nearest[k], k, slots)
+        tell_time(s, obs, env, i, agent, 7 * slots)
+
+    @wd.per_agent
+    def observe_nearest(s: TagState, env: int, agent: int):
+        nearest = find(s, env, agent)
+        if agent < s.runners.first:
+            see(s, s.taggers.obs, env, agent, agent, nearest)
+        else:
+            see(s, s.runners.obs, env, agent - s.runners.first, agent, nearest)
+
+    return observe_nearest
 
 
 # ---------------------------------------------------------------- the environment
@@ -443,7 +462,7 @@ class Tag(wd.Env):
         self.grid_length = grid_length
         num_others = num_taggers + num_runners - 1
         slots = num_others if use_full_observation else num_other_agents_observed
-        self.observe = observe_phases(None if use_full_observation else slots)
+        self.observe = (observe_phase(None if use_full_observation else slots),)
         action = wd.MultiDiscrete(num_acceleration_levels + 1, num_turn_levels + 1)
         super().__init__(
             groups={
