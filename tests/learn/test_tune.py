@@ -105,7 +105,7 @@ def test_another_error_is_not_taken_for_the_end_of_memory(monkeypatch):
 def test_too_little_memory_for_the_first_size(monkeypatch):
     """Nothing is chosen where not even the first size fits."""
     monkeypatch.setattr(tune_module, "free_memory", lambda device: 1000)
-    with pytest.raises(MemoryError, match="not even 16 environments can be trained: .* would need .* GiB free"):
+    with pytest.raises(MemoryError, match=r"not even 16 environments can be trained: .* would need .* GiB free"):
         tune()
 
 

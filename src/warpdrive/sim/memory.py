@@ -1,5 +1,6 @@
-"""Memory of a device: how much is free, how much a piece of work took at most, and whether an error means there is none."""
+"""Memory of a device: how much is free, how much some work took at most, and which errors say that there is none."""
 
+import contextlib
 import gc
 import os
 from pathlib import Path
@@ -18,7 +19,7 @@ REFUSALS = (
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that can still be taken on a device: of a GPU, or of the machine and of the container around the process."""
+    """Bytes that can still be taken on a device: of a GPU, or of the machine and the container around the process."""
     if device.type == "cuda":
         # What PyTorch holds and does not use counts as free: it gives it up before it fails.
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -114,10 +115,8 @@ class Peak:
             torch.cuda.reset_peak_memory_stats(device)
             self._start, self._free = torch.cuda.memory_reserved(device), torch.cuda.mem_get_info(device)[0]
             return
-        try:
+        with contextlib.suppress(OSError):
             (PROCESS / "clear_refs").write_text("5")  # sets VmHWM back to what is in use now
-        except OSError:
-            pass
         self._start = self._highest()
 
     def num_bytes(self) -> int:
