@@ -10,11 +10,14 @@ MIB = 2**20
 
 
 class Machine:
-    """A machine whose rate and memory are known; `limit` is where an update does not fit after all."""
+    """A machine whose rate and memory are known; `limit` is where an update does not fit after all.
 
-    def __init__(self, rate, per_step=MIB, constant=0, memory=2**50, limit=math.inf, cost=0.0):
+    Measuring makes five updates, which take `slow` times the seconds that the rate says.
+    """
+
+    def __init__(self, rate, per_step=MIB, constant=0, memory=2**50, limit=math.inf, slow=0.0):
         self.rate, self.per_step, self.constant, self.memory, self.limit = rate, per_step, constant, memory, limit
-        self.cost, self.now = cost, 0.0
+        self.slow, self.now = slow, 0.0
         self.tried = []
 
     def arrays(self, num_envs, steps):
@@ -22,18 +25,19 @@ class Machine:
 
     def measure(self, num_envs, steps):
         self.tried.append((num_envs, steps))
-        self.now += self.cost * num_envs * steps
         needed = self.constant + self.per_step * num_envs * steps
         if needed > self.limit:
             raise MemoryError
         rate = float(self.rate(num_envs, steps))
+        seconds = self.slow * num_envs * steps / rate
+        self.now += 5 * seconds
         return Measured(
             num_envs=num_envs,
             rollout_steps=steps,
             env_steps_per_s=rate,
             agent_steps_per_s=3 * rate,
             num_bytes=needed,
-            seconds_per_update=num_envs * steps / rate,
+            seconds_per_update=seconds,
         )
 
     def search(self, steps=10, start=16, lengths=False, **options):
@@ -117,11 +121,13 @@ def test_when_not_even_the_first_fits(options):
 
 def test_time_ends_the_search():
     """A measurement that would take the search beyond its time is not begun; the first always is."""
-    machine = Machine(lambda n, t: n, cost=0.01)
-    search = machine.search(seconds=13.0)  # 1.6 + 3.2 + 6.4 = 11.2 s; the next would take 12.8
+    # An update of 16 environments takes 16 s, one of 32 takes 20 s, one of 64 takes 25 s; five of each are made.
+    machine = Machine(lambda n, t: 10 * 1.6 ** (math.log2(n) - 4), slow=1.0)
+    search = machine.search(seconds=430.0)
     assert search.run().num_envs == 64
-    assert search.stopped == "128 environments x 10 steps would take the search beyond 13 s"
-    assert Machine(lambda n, t: n, cost=10.0).search(seconds=1.0).run().num_envs == 16
+    assert machine.now == 5 * (16 + 20 + 25)  # 305 s: five updates of 128, at most 50 s each, would end after 555 s
+    assert search.stopped == "128 environments x 10 steps would take the search beyond 430 s"
+    assert Machine(lambda n, t: n, slow=10.0).search(seconds=1.0).run().num_envs == 16
 
 
 @pytest.mark.parametrize(("most", "tried"), [(100, [16, 32, 64, 100]), (64, [16, 32, 64]), (9, [9])])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 __all__ = ["GAIN", "Measured", "SizeSearch"]
 
 GAIN = 0.05  # a larger size must bring this much more, or the smaller one is taken
+UPDATES = 5  # that a measurement takes, as it is predicted
 PATIENCE = 2  # doublings in a row without a gain that end the search: rates have steps
 MARGIN = 0.1  # of the free memory, left free
 
@@ -75,7 +76,7 @@ class SizeSearch:
         Raises:
             MemoryError: not even the first size fits.
         """
-        self._began, self._spent = self.clock(), 0.0
+        self._began = self.clock()
         chosen = self._double()
         if self.lengths:
             # Twice as many environments for half the steps, half for twice as many, and longer rollouts of as many.
@@ -132,11 +133,10 @@ class SizeSearch:
         if needed > (1 - MARGIN) * free:
             self.stopped = f"{size} would need {needed / 2**30:.2f} GiB of {free / 2**30:.2f} GiB free"
             return None
-        begun = self.clock()
         if self.rows:
             last = self.rows[-1]
-            likely = self._spent * max(1.0, num_envs * rollout_steps / (last.num_envs * last.rollout_steps))
-            if begun + likely > self._began + self.seconds:
+            growth = max(1.0, num_envs * rollout_steps / (last.num_envs * last.rollout_steps))
+            if self.clock() + UPDATES * last.seconds_per_update * growth > self._began + self.seconds:
                 self.stopped = f"{size} would take the search beyond {self.seconds:g} s"
                 return None
         try:
@@ -144,7 +144,6 @@ class SizeSearch:
         except MemoryError:
             self.stopped = f"{size} do not fit into memory"
             return None
-        self._spent = self.clock() - begun
         self.rows.append(row)
         self.report(row)
         return row

@@ -12,9 +12,10 @@ import warp as wp
 from warpdrive.sim.program import Program
 from warpdrive.sim.store import Results, Store, warp_array, warp_device
 
-__all__ = ["MAX_BLOCK", "Launcher", "Schedule", "choose_schedule", "device_stream"]
+__all__ = ["BLOCK", "MAX_BLOCK", "Launcher", "Schedule", "choose_schedule", "device_stream"]
 
 Schedule = Literal["auto", "split", "fused", "loop"]
+BLOCK = 128  # threads a block of the fused kernel, at most, where nothing was measured
 MAX_BLOCK = 1024  # CUDA's limit of threads in a block
 FUSED_UP_TO = (
     64  # agents: beyond, one kernel a phase was faster on an H200 (Tag, 110 agents: 223 against 269 us a step)
@@ -59,7 +60,7 @@ class Launcher:
     """
 
     def __init__(
-        self, program: Program, store: Store, schedule: Schedule, params: dict[str, Any], block_dim: int = 128
+        self, program: Program, store: Store, schedule: Schedule, params: dict[str, Any], block_dim: int = BLOCK
     ) -> None:
         self.program, self.store, self.params = program, store, params
         self.device = warp_device(store.device)
