@@ -26,16 +26,19 @@ def product(a, b, sum, PRECISION: tl.constexpr):
     if PRECISION == "bf16":
         a, b = a.to(tl.bfloat16), b.to(tl.bfloat16)
         if INTERPRETED:
-            return tl.dot(a.to(tl.float32), b.to(tl.float32), sum)
-        return tl.dot(a, b, sum)
-    return tl.dot(a, b, sum, input_precision=PRECISION)
+            sum = tl.dot(a.to(tl.float32), b.to(tl.float32), sum)
+        else:
+            sum = tl.dot(a, b, sum)
+    else:
+        sum = tl.dot(a, b, sum, input_precision=PRECISION)
+    return sum
 
 
 @triton.jit
 def narrow(x, PRECISION: tl.constexpr):
     """A tile in the type that products take it in, so that it does not occupy more registers than it must."""
     if PRECISION == "bf16":
-        return x.to(tl.bfloat16)
+        x = x.to(tl.bfloat16)
     return x
 
 
@@ -44,11 +47,14 @@ def activate(z, TANH: tl.constexpr, PRECISION: tl.constexpr):
     """relu or tanh of float32; the hardware's tanh, of error 2^-11, where the products are no better than that."""
     if TANH:
         if INTERPRETED or PRECISION == "ieee" or PRECISION == "tf32x3":
-            return 1.0 - 2.0 / (tl.exp(2.0 * z) + 1.0)
-        return tl.inline_asm_elementwise(
-            "tanh.approx.f32 $0, $1;", "=r,r", [z], dtype=tl.float32, is_pure=True, pack=1
-        )
-    return tl.maximum(z, 0.0)
+            y = 1.0 - 2.0 / (tl.exp(2.0 * z) + 1.0)
+        else:
+            y = tl.inline_asm_elementwise(
+                "tanh.approx.f32 $0, $1;", "=r,r", [z], dtype=tl.float32, is_pure=True, pack=1
+            )
+    else:
+        y = tl.maximum(z, 0.0)
+    return y
 
 
 @triton.jit
@@ -56,8 +62,10 @@ def differentiate(grad, y, TANH: tl.constexpr):
     """The gradient in front of an activation, from the one behind it and what came out, y."""
     y = y.to(tl.float32)
     if TANH:
-        return grad * (1.0 - y * y)
-    return tl.where(y > 0.0, grad, 0.0)
+        grad = grad * (1.0 - y * y)
+    else:
+        grad = tl.where(y > 0.0, grad, 0.0)
+    return grad
 
 
 @triton.jit
