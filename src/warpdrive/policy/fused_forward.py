@@ -63,9 +63,7 @@ def _tower(
     i = tl.arange(0, DP)
     if LAYERS == 1:
         j = tl.arange(0, H1P)
-        z = product(
-            x, weight_tile(w1, i, j, w1_in, w1_out, D, H1), tl.zeros((ROWS, H1P), dtype=tl.float32), PRECISION
-        )
+        z = product(x, weight_tile(w1, i, j, w1_in, w1_out, D, H1), tl.zeros((ROWS, H1P), dtype=tl.float32), PRECISION)
         return narrow(activate(z + bias_tile(b1, j, H1)[None, :], TANH, PRECISION), PRECISION)
     k = tl.arange(0, H2P)
     z2 = tl.zeros((ROWS, H2P), dtype=tl.float32)
