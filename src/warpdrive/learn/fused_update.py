@@ -40,11 +40,13 @@ class UpdateTiles(NamedTuple):
 
     Attributes:
         rows: samples at a time. warps: of a program. programs: on each multiprocessor.
+        registers: of a thread at most; None: as many as the compiler likes.
     """
 
     rows: int
     warps: int
     programs: int
+    registers: int | None = None
 
 
 def update_tiles(widest: int) -> UpdateTiles:
@@ -539,5 +541,6 @@ class FusedUpdate:
             TURNS=triton.cdiv(rows, self.tiles.rows * self._programs),
             PRECISION=self.precision,
             num_warps=self.tiles.warps,
+            maxnreg=self.tiles.registers,
             **tower["constants"],
         )

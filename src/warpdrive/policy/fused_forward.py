@@ -59,7 +59,7 @@ def _tower(
     STAGES: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """What comes out of the last hidden layer. Of two layers the first is made chunk by chunk as the second takes it."""
+    """What the last hidden layer gives. Of two layers the first is made chunk by chunk as the second takes it."""
     i = tl.arange(0, DP)
     if LAYERS == 1:
         j = tl.arange(0, H1P)
