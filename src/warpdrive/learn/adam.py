@@ -11,8 +11,8 @@ __all__ = ["Adam"]
 class Adam:
     """Adam, the same bits as torch.optim.Adam(fused=True).
 
-    PyTorch's class imports the compiler, torch._dynamo, on its first use: more than two seconds of every start. The state
-    is made here at once, for graphs need it at fixed addresses.
+    PyTorch's class imports the compiler, torch._dynamo, on its first use: more than two seconds of every start. The
+    state is made here at once, for graphs need it at fixed addresses.
 
     Args:
         parameters: that are moved, all on one device.
