@@ -44,7 +44,7 @@ def run_settings(
     seed: int = 0,
     device: str | None = None,
     precision: Literal["auto", "float32", "bf16"] = "auto",
-    schedule: Literal["auto", "split", "fused", "loop"] = "auto",
+    schedule: Literal["auto", "split", "mixed", "fused", "loop"] = "auto",
     assign: dict[str, str] | None = None,
     frozen: list[str] | None = None,
     out: str | None = None,

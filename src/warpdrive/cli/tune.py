@@ -20,7 +20,7 @@ __all__ = ["tune"]
 def tune_settings(
     device: str | None = None,
     precision: Literal["auto", "float32", "bf16"] = "auto",
-    schedule: Literal["auto", "split", "fused", "loop"] = "auto",
+    schedule: Literal["auto", "split", "mixed", "fused", "loop"] = "auto",
     assign: dict[str, str] | None = None,
     frozen: list[str] | None = None,
     start: int | None = None,
