@@ -12,7 +12,7 @@ from warpdrive.space.position import place_of, range_of
 __all__ = ["Search"]
 
 CELLS_FROM = 300
-PER_CELL = 3.0
+
 FIRST_RING = 1  # cells on each side of the own one that are searched at once
 
 SLACK = wp.constant(1.0e-6)  # of coordinates, many times what rounding changes in them
@@ -252,6 +252,11 @@ def _fold(position: tuple[str, ...], dimensions: int, cells: bool | None, functi
 # ---------------------------------------------------------------- what an author makes
 
 
+def per_cell(neighbours: int) -> float:
+    """Agents that a cell should hold on average when so many neighbours are sought."""
+    return max(1.0, neighbours / 3)
+
+
 class Search:
     """A search for neighbours by the fields that hold positions; make it once, at the top of a module.
 
@@ -327,5 +332,5 @@ class Search:
         a, b = corners(low, high, self.dimensions)
         if cells is None:
             cells = self.by_cells if self.by_cells is not None else agents >= CELLS_FROM
-        shape = shape_for([y - x for x, y in zip(a, b, strict=True)], agents / PER_CELL) if cells else ()
+        shape = shape_for([y - x for x, y in zip(a, b, strict=True)], agents / per_cell(neighbours)) if cells else ()
         return layout(self.position, a, b, agents, shape)
