@@ -150,7 +150,10 @@ def main() -> None:
     options = parser.parse_args()
     gpu = torch.cuda.is_available() and options.device != "cpu"
     rows = []
-    print(f"{'agents':>6} {'envs':>6} {'k':>3} {'method':>6} {'per cell':>8} {'least us':>10} {'median us':>10}", flush=True)
+    print(
+        f"{'agents':>6} {'envs':>6} {'k':>3} {'method':>6} {'per cell':>8} {'least us':>10} {'median us':>10}",
+        flush=True,
+    )
     for agents in options.agents:
         envs = options.envs or max(1, (200_000 if gpu else 3000) // agents)
         for neighbours in options.neighbours:

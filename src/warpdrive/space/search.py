@@ -74,36 +74,6 @@ def _nearest_to(position: tuple[str, ...], dimensions: int, cells: bool | None, 
     Indices, Squares = wp.types.vector(k, int), wp.types.vector(k, float)
 
     @wp.func
-    def enter(index: Indices, square: Squares, other: int, d: float):
-        """Enter an agent behind all that are as near or nearer; it is nearer than the last."""
-        for j in range(last, 0, -1):
-            if d < square[j - 1]:
-                square[j] = square[j - 1]
-                index[j] = index[j - 1]
-            elif d < square[j]:
-                square[j] = d
-                index[j] = other
-        if d < square[0]:
-            square[0] = d
-            index[0] = other
-        return index, square
-
-    @wp.func
-    def enter_any(index: Indices, square: Squares, other: int, d: float):
-        """The same where agents do not come in index order: equally near ones stand by index."""
-        for j in range(last, 0, -1):
-            if d < square[j - 1] or (d == square[j - 1] and other < index[j - 1]):
-                square[j] = square[j - 1]
-                index[j] = index[j - 1]
-            elif d < square[j] or (d == square[j] and other < index[j]):
-                square[j] = d
-                index[j] = other
-        if d < square[0] or (d == square[0] and other < index[0]):
-            square[0] = d
-            index[0] = other
-        return index, square
-
-    @wp.func
     def compare_all(s: Any, env: int, place: Any, besides: int, radius: float):
         index = Indices(-1)
         square = Squares(radius * radius)
@@ -112,7 +82,16 @@ def _nearest_to(position: tuple[str, ...], dimensions: int, cells: bool | None, 
             if other != besides and s.active[env, other]:
                 d = wp.length_sq(place_at(s, env, other) - place)
                 if d < square[last]:
-                    index, square = enter(index, square, other, d)
+                    for j in range(last, 0, -1):
+                        if d < square[j - 1]:
+                            square[j] = square[j - 1]
+                            index[j] = index[j - 1]
+                        elif d < square[j]:
+                            square[j] = d
+                            index[j] = other
+                    if d < square[0]:
+                        square[0] = d
+                        index[0] = other
         return index, square
 
     @wp.func
@@ -148,7 +127,17 @@ def _nearest_to(position: tuple[str, ...], dimensions: int, cells: bool | None, 
                                     d = wp.length_sq(place_at(s, env, other) - place)
                                     if d < square[last] or (d == square[last] and other < index[last]):
                                         if s.active[env, other]:
-                                            index, square = enter_any(index, square, other, d)
+                                            # The same where agents do not come in index order: equally near ones stand by index.
+                                            for j in range(last, 0, -1):
+                                                if d < square[j - 1] or (d == square[j - 1] and other < index[j - 1]):
+                                                    square[j] = square[j - 1]
+                                                    index[j] = index[j - 1]
+                                                elif d < square[j] or (d == square[j] and other < index[j]):
+                                                    square[j] = d
+                                                    index[j] = other
+                                            if d < square[0] or (d == square[0] and other < index[0]):
+                                                square[0] = d
+                                                index[0] = other
             inner = outer
             beyond = _beyond(s, u, wp.vec3i(x, y, z), outer)
             if beyond <= 0.0 or (beyond < wp.inf and beyond * beyond <= square[last]):
