@@ -1,5 +1,6 @@
 """WarpDrive: multi-agent reinforcement learning, end to end on the GPU."""
 
+from warpdrive import space
 from warpdrive.check.examine import check
 from warpdrive.env.environment import Env, Group, View
 from warpdrive.env.functions import put, random
@@ -38,5 +39,6 @@ __all__ = [
     "per_env",
     "put",
     "random",
+    "space",
 ]
 __version__ = "0.1.0"
