@@ -57,7 +57,13 @@ def test_the_kit_finds_no_fault(shape):
 
 @pytest.mark.parametrize(
     ("extent", "cells", "shape"),
-    [((2, 1), 50, (10, 5)), ((1, 1), 0.3, (1, 1)), ((1,), 7, (7,)), ((1, 100), 20, (1, 20)), ((4, 4, 4), 64, (4, 4, 4))],
+    [
+        ((2, 1), 50, (10, 5)),
+        ((1, 1), 0.3, (1, 1)),
+        ((1,), 7, (7,)),
+        ((1, 100), 20, (1, 20)),
+        ((4, 4, 4), 64, (4, 4, 4)),
+    ],
 )
 def test_cells_are_about_as_long_as_wide(extent, cells, shape):
     """So many cells over the box; a thin box has one row of them."""
@@ -73,7 +79,10 @@ def test_cells_are_about_as_long_as_wide(extent, cells, shape):
         (lambda: near.layout(5, (0, 0), 1.0), "high must be 2 finite numbers, one a dimension, got 1.0"),
         (lambda: near.layout(5, (0, 0), (1, float("inf"))), "high must be 2 finite numbers"),
         (lambda: near.layout(5, (0, 1), (1, 1)), r"high must be greater than low on every axis, got \(1, 1\)"),
-        (lambda: near.layout(5, (0, 0), (1, 1e-13), cells=True), "cells would be 1e-13 long, .* another unit of length"),
+        (
+            lambda: near.layout(5, (0, 0), (1, 1e-13), cells=True),
+            "cells would be 1e-13 long, .* another unit of length",
+        ),
         (lambda: near.nearest(0), "k must be a positive integer, got 0"),
         (lambda: wd.space.Search("no name"), "position must be a field's name or a tuple of names, got 'no name'"),
         (lambda: wd.space.Search(()), r"position must be a field's name or a tuple of names, got \(\)"),
