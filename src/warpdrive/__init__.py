@@ -3,7 +3,7 @@
 from warpdrive import space
 from warpdrive.check.examine import check
 from warpdrive.env.environment import Env, Group, View
-from warpdrive.env.functions import put, random
+from warpdrive.env.functions import atomic_add, atomic_max, atomic_min, put, random
 from warpdrive.env.phases import per_agent, per_env
 from warpdrive.env.spaces import Box, Discrete, MultiDiscrete
 from warpdrive.env.state import Agents, Param, PerAgent, PerEnv, State
@@ -34,6 +34,9 @@ __all__ = [
     "State",
     "Trainer",
     "View",
+    "atomic_add",
+    "atomic_max",
+    "atomic_min",
     "check",
     "per_agent",
     "per_env",

@@ -128,11 +128,7 @@ def bench(args: Sequence[str]) -> int:
     set_up = time.perf_counter() - start
     steps = 200 if device.type == "cuda" else max(1, 50_000 // (sim.num_envs * env.num_agents) * 10)
 
-    def simulate() -> None:
-        for _ in range(steps):
-            sim.random_step()
-
-    row = _row("simulate, random actions", sim, steps, _times(simulate, device, options.repeats))
+    row = _row("simulate, random actions", sim, steps, _times(lambda: sim.random_step(steps), device, options.repeats))
     row["set_up_seconds"] = set_up
     row["bytes_per_step"] = step_bytes(sim.store)
     row["share_of_copy_rate"] = row["bytes_per_step"] * row["env_steps_per_s"] / sim.num_envs / copy

@@ -15,7 +15,7 @@ from warpdrive.env.environment import Env, nearest, unknown_name
 from warpdrive.env.phases import Phase
 from warpdrive.env.spaces import Box
 from warpdrive.env.state import BUILT_IN
-from warpdrive.sim import episode
+from warpdrive.sim import episode, random_actions
 
 __all__ = ["PhaseError", "Program"]
 
@@ -33,13 +33,42 @@ class PhaseError(ValueError):
     """An author's phase that does not compile; the message names the phase, the file and the line."""
 
 
-# A barrier for all threads of a block. On the CPU nothing is needed: agents run one after the other.
+# Barriers for all threads of a block and of a warp. On the CPU nothing is needed: agents run one after the other.
 @wp.func_native("""
 #if defined(__CUDA_ARCH__)
     __syncthreads();
 #endif
 """)
-def _barrier(): ...
+def _block_barrier(): ...
+
+
+@wp.func_native("""
+#if defined(__CUDA_ARCH__)
+    __syncwarp();
+#endif
+""")
+def _warp_barrier(): ...
+
+
+# Whether any thread of a block, or of a warp, says so; a barrier as well.
+@wp.func_native("""
+#if defined(__CUDA_ARCH__)
+    return __syncthreads_or(here);
+#else
+    return here;
+#endif
+""")
+def _block_any(here: bool) -> bool: ...
+
+
+@wp.func_native("""
+#if defined(__CUDA_ARCH__)
+    return __any_sync(0xffffffffu, here);
+#else
+    return here;
+#endif
+""")
+def _warp_any(here: bool) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -72,6 +101,7 @@ class Program:
         self.groups = {key: self._group_struct(key, obs_dtypes[key]) for key in env.groups}
         self.struct = self._state_struct()
         self.calls = self._schedule()
+        self.random_calls = {name: self._random_call(name) for name in env.groups}
         self._kernels: dict[str, Any] = {}
 
     @classmethod
@@ -107,6 +137,9 @@ class Program:
                 "reward": wp.array2d(dtype=wp.float32),
                 "active": wp.array2d(dtype=wp.bool),
                 "terminated": wp.array2d(dtype=wp.bool),
+                "heads": wp.array(dtype=wp.int32),
+                "low": wp.array(dtype=wp.float32),
+                "high": wp.array(dtype=wp.float32),
                 "first": wp.int32,
                 "count": wp.int32,
             },
@@ -154,6 +187,12 @@ class Program:
         add_phases(env.observe, True)
         return calls
 
+    def _random_call(self, group: str) -> Call:
+        """The call that gives the agents of a group random actions."""
+        continuous = isinstance(self.env.groups[group].action, Box)
+        function = random_actions.continuous if continuous else random_actions.discrete
+        return Call(function, "agent", group, 0, False)
+
     def _typed(self, phase: Phase) -> Any:
         """The phase as a Warp function over this program's struct."""
         python = phase.function
@@ -180,12 +219,14 @@ class Program:
     # ------------------------------------------------------------------ kernels
 
     def _compile(self, key: str, lines: list[str]) -> Any:
-        """A kernel from source text; functions of the schedule are known in it as call_0, call_1, ..."""
+        """A kernel from source text, in which the functions are known as call_0, call_1, ..., and randomize_GROUP."""
         source = "\n".join(lines) + "\n"
         filename = f"<warpdrive {self.module.name} {key}>"
         linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
         scope = {f"call_{i}": call.function for i, call in enumerate(self.calls)}
-        scope |= {"State": self.struct, "wp": wp, "barrier": _barrier}
+        scope |= {f"randomize_{name}": call.function for name, call in self.random_calls.items()}
+        scope |= {"State": self.struct, "wp": wp, "block_barrier": _block_barrier, "warp_barrier": _warp_barrier}
+        scope |= {"block_any": _block_any, "warp_any": _warp_any}
         exec(compile(source, filename, "exec"), scope)
         scope[key].__module__ = "warpdrive.generated"
         return scope[key]
@@ -212,24 +253,50 @@ class Program:
             body = ["    if s.over[env]:", *("    " + line for line in body)]
         return self._kernel(f"phase_{i}", [f"def phase_{i}(s: State):", f"    {threads}", *body])
 
+    def random_kernel(self, group: str) -> Any:
+        """Kernel (s) over (E, agents of the group): random actions for all of them."""
+        key = f"random_{group}"
+        return self._kernel(
+            key,
+            [f"def {key}(s: State):", "    env, agent = wp.tid()", f"    randomize_{group}(s, s.{group}, env, agent)"],
+        )
+
     def loop_kernel(self, guarded_only: bool) -> Any:
-        """Kernel (s, first_env) over environments, each running its calls agent after agent: for the CPU."""
-        key = "loop_reset" if guarded_only else "loop_step"
-        lines = [f"def {key}(s: State, first_env: int):", "    env = first_env + wp.tid()"]
-        indent = "    "
+        """Kernel over environments, each running its calls agent after agent: for the CPU.
+
+        Its arguments are (s, first_env), and for whole steps also (num_steps, randomize): how many of them, and whether
+        each begins with random actions.
+        """
+        if guarded_only:
+            lines = ["def loop_reset(s: State, first_env: int):", "    env = first_env + wp.tid()"]
+            return self._kernel("loop_reset", lines + self._loop_calls("    ", True))
+        lines = [
+            "def loop_step(s: State, first_env: int, num_steps: int, randomize: int):",
+            "    env = first_env + wp.tid()",
+            "    for _ in range(num_steps):",
+            "        if randomize != 0:",
+        ]
+        for name in self.env.groups:
+            lines.append(f"            for agent_{name} in range(s.{name}.count):")
+            lines.append(f"                randomize_{name}(s, s.{name}, env, agent_{name})")
+        return self._kernel("loop_step", lines + self._loop_calls("        ", False))
+
+    def _loop_calls(self, indent: str, guarded_only: bool) -> list[str]:
+        lines: list[str] = []
+        entered = False
         for i, call in enumerate(self.calls):
             if guarded_only and not call.guarded:
                 continue
-            if call.guarded and indent == "    ":
-                lines.append("    if s.over[env]:")
-                indent = "        "
+            if call.guarded and not entered:
+                lines.append(f"{indent}if s.over[env]:")
+                indent, entered = indent + "    ", True
             lines.append(f"{indent}s.use = {call.use}")
             if call.kind == "env":
                 lines.append(f"{indent}{self._invoke(i)}")
             else:
                 count = "s.num_agents" if call.group is None else f"s.{call.group}.count"
                 lines += [f"{indent}for agent_{i} in range({count}):", f"{indent}    {self._invoke(i, f'agent_{i}')}"]
-        return self._kernel(key, lines)
+        return lines
 
     def ordered_kernel(self, i: int) -> Any:
         """Kernel (s, order, first, last, first_env) over environments: call i for agents order[first:last], in order.
@@ -247,38 +314,70 @@ class Program:
         arguments = "s: State, order: wp.array(dtype=int), first: int, last: int, first_env: int"
         return self._kernel(key, [f"def {key}({arguments}):", "    env = first_env + wp.tid()", *body])
 
-    def fused_kernel(self, guarded_only: bool) -> Any:
-        """Kernel (s, num_envs, envs_per_block) over (blocks, threads): whole environments in each block, for CUDA."""
-        key = "fused_reset" if guarded_only else "fused_step"
+    def fused_kernel(self, guarded_only: bool, unit: str) -> Any:
+        """Kernel over (blocks, threads): whole environments in each unit of threads, for CUDA.
+
+        Its arguments are (s, num_envs, size, units, envs_per_unit): threads of a unit and units of a block; and for
+        whole steps also (num_steps, randomize), as those of `loop_kernel`: environments do not wait for one another,
+        so a unit goes on with its own to the next step. Between phases the threads of a unit wait for one another.
+
+        Args:
+            guarded_only: only the calls for environments that are over.
+            unit: "warp" or "block", in which each thread has one agent; or "strided", a block for one environment, in
+                which each thread has every size-th agent.
+        """
+        key, more = ("fused_reset", "") if guarded_only else ("fused_step", ", num_steps: int, randomize: int")
+        barrier = "warp" if unit == "warp" else "block"
         lines = [
-            f"def {key}(s: State, num_envs: int, envs_per_block: int):",
+            f"def {key}(s: State, num_envs: int, size: int, units: int, envs_per_unit: int{more}):",
             "    block, thread = wp.tid()",
-            "    local = thread // s.num_agents",
-            "    agent = thread - local * s.num_agents",
-            "    env = block * envs_per_block + local",
-            "    here = local < envs_per_block and env < num_envs",
+            "    lane = thread % size",
+            "    local = lane // s.num_agents",
+            "    agent = lane - local * s.num_agents",
+            "    env = (block * units + thread // size) * envs_per_unit + local",
+            "    inside = local < envs_per_unit and env < num_envs",
         ]
+        if unit == "strided":
+            lines[2:] = ["    env = block", "    inside = bool(True)"]
+        indent = "    "
+        if not guarded_only:
+            indent = "        "
+            lines.append("    for _ in range(num_steps):")
+            lines.append("        if inside and randomize != 0:")
+            for name in self.env.groups:
+                call = f"randomize_{name}(s, s.{name}, env, {{}})"
+                lines += self._fused_call(indent + "    ", unit, name, f"r_{name}", call)
+            lines.append(f"        {barrier}_barrier()")
+        lines.append(f"{indent}here = inside")
         entered = False
         for i, call in enumerate(self.calls):
             if guarded_only and not call.guarded:
                 continue
             if call.guarded and not entered:
-                lines += ["    if here:", "        here = s.over[env]"]
-                entered = True
-            lines.append("    if here:")
-            lines.append(f"        s.use = {call.use}")
+                lines += [f"{indent}if here:", f"{indent}    here = s.over[env]", f"{indent}if {barrier}_any(here):"]
+                indent, entered = indent + "    ", True
+            lines += [f"{indent}if here:", f"{indent}    s.use = {call.use}"]
             if call.kind == "env":
-                lines += ["        if agent == 0:", f"            {self._invoke(i)}"]
-            elif call.group is None:
-                lines.append(f"        {self._invoke(i)}")
+                lines += [f"{indent}    if {'thread' if unit == 'strided' else 'agent'} == 0:"]
+                lines += [f"{indent}        {self._invoke(i)}"]
             else:
-                lines += [
-                    f"        i_{i} = agent - s.{call.group}.first",
-                    f"        if i_{i} >= 0 and i_{i} < s.{call.group}.count:",
-                    f"            {self._invoke(i, f'i_{i}')}",
-                ]
-            lines.append("    barrier()")
+                lines += self._fused_call(indent + "    ", unit, call.group, f"i_{i}", self._invoke(i, "{}"))
+            lines.append(f"{indent}{barrier}_barrier()")
         return self._kernel(key, lines, grid_stride=False)
+
+    @staticmethod
+    def _fused_call(indent: str, unit: str, group: str | None, index: str, call: str) -> list[str]:
+        """A call for the agents of a group, or for all; `call` has {} where the index within the group belongs."""
+        if unit == "strided":
+            count = "s.num_agents" if group is None else f"s.{group}.count"
+            return [f"{indent}for {index} in range(thread, {count}, size):", f"{indent}    {call.format(index)}"]
+        if group is None:
+            return [f"{indent}{call.format('agent')}"]
+        return [
+            f"{indent}{index} = agent - s.{group}.first",
+            f"{indent}if {index} >= 0 and {index} < s.{group}.count:",
+            f"{indent}    {call.format(index)}",
+        ]
 
     def load(self, device: Any, block_dim: int | None = None) -> None:
         """Compile (or fetch from Warp's cache) all kernels made so far.

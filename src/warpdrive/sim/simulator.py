@@ -9,9 +9,8 @@ import warp as wp
 
 from warpdrive.env.environment import Env, positive_int, unknown_name
 from warpdrive.env.spaces import Box
-from warpdrive.sim.launcher import Launcher, Schedule, choose_schedule
+from warpdrive.sim.launcher import Launcher, Schedule, choose_schedule, choose_unit
 from warpdrive.sim.program import Program
-from warpdrive.sim.random_actions import RandomActions
 from warpdrive.sim.store import Results, Store, start_warp
 
 __all__ = ["Simulator", "choose_device"]
@@ -118,7 +117,8 @@ class Simulator:
         self._restart = self.launcher.restart(results)
         self._observe = self.launcher.observe(results)
         self._step = self.launcher.step(results)
-        self._randomize = [RandomActions(self.store, name, results.mask.get(name), env_offset) for name in env.groups]
+        self._randomize = {name: self.launcher.randomize(name, results) for name in env.groups}
+        self._random_steps = self.launcher.random_steps(results)
         self._captured: dict[bool, Callable[[], None]] = {}
         self._started = False
         self.seed(seed)
@@ -127,7 +127,8 @@ class Simulator:
         return Store(self.env, self.num_envs, self.device, obs_dtype)
 
     def _make_program(self, dtypes: dict[str, torch.dtype], schedule: Schedule) -> Program:
-        return Program.of(self.env, dtypes, f"{schedule} {self.device}")
+        variant = f"fused {choose_unit(self.env.num_agents)}" if schedule == "fused" else schedule
+        return Program.of(self.env, dtypes, f"{variant} {self.device}")
 
     def of_group(self, array: torch.Tensor, group: str) -> torch.Tensor:
         """The columns (E, n) of one group in an array (E, N)."""
@@ -184,16 +185,24 @@ class Simulator:
             self._set_action(name, value)
         self._run(random=False)
 
-    def random_step(self) -> None:
-        """Advance every environment by one step with random actions, uniform over what each agent may do."""
+    def random_step(self, steps: int = 1) -> None:
+        """Advance every environment by `steps` steps with random actions, uniform over what each agent may do.
+
+        Where a kernel makes whole steps, one launch makes many of them.
+        """
         self._require_started()
-        self._run(random=True)
+        positive_int("steps", steps)
+        if self._random_steps is not None:
+            self._random_steps(steps)
+            return
+        for _ in range(steps):
+            self._run(random=True)
 
     def randomize_actions(self, group: str | None = None) -> None:
         """Put random actions into `action`, for all groups or one."""
         if group is not None and group not in self.env.groups:
             raise unknown_name("group", group, self.env.groups)
-        for name, fill in zip(self.env.groups, self._randomize, strict=True):
+        for name, fill in self._randomize.items():
             if group is None or name == group:
                 fill()
 

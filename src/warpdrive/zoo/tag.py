@@ -16,7 +16,10 @@ from warpdrive.env.environment import positive_int
 
 __all__ = ["Tag", "TagState"]
 
+BATCH = 4  # others that are looked at together
+NO_KEY = wp.uint32(0xFFFFFFFF)
 TWO_PI = wp.constant(2.0 * math.pi)
+PER_TURN = wp.constant(1.0 / (2.0 * math.pi))
 QUARTER_TURN = wp.constant(0.5 * math.pi)
 
 
@@ -32,8 +35,9 @@ class TagState(wd.State):
     tagged_by: wd.PerAgent[int]  # of a runner: the tagger that reached it in this step, or -1
 
     side: wd.Param[float]  # of the square
-    diagonal: wd.Param[float]
-    max_speed: wd.Param[float]
+    per_diagonal: wd.Param[float]  # one over the square's diagonal
+    per_speed: wd.Param[float]  # one over the greatest speed
+    per_step: wd.Param[float]  # one over the length of an episode
     max_speed_tagger: wd.Param[float]
     max_speed_runner: wd.Param[float]
     first_change: wd.Param[float]  # of acceleration, by action 1; each further action adds change_spacing
@@ -198,11 +202,11 @@ def describe(s: Any, obs: Any, env: int, i: int, x_axis: wp.vec2, agent: int, ot
     is_tagger = 0.0
     in_game = 0.0
     if other >= 0:
-        offset = (s.position[env, other] - s.position[env, agent]) / s.diagonal
+        offset = (s.position[env, other] - s.position[env, agent]) * s.per_diagonal
         offset = wp.vec2(x_axis[0] * offset[0] + x_axis[1] * offset[1], x_axis[0] * offset[1] - x_axis[1] * offset[0])
-        speed = (s.speed[env, other] - s.speed[env, agent]) / s.max_speed
-        acceleration = (s.acceleration[env, other] - s.acceleration[env, agent]) / s.max_speed
-        heading = (s.heading[env, other] - s.heading[env, agent]) / TWO_PI
+        speed = (s.speed[env, other] - s.speed[env, agent]) * s.per_speed
+        acceleration = (s.acceleration[env, other] - s.acceleration[env, agent]) * s.per_speed
+        heading = (s.heading[env, other] - s.heading[env, agent]) * PER_TURN
         if other < s.runners.first:
             is_tagger = 1.0
         in_game = 1.0
@@ -218,7 +222,7 @@ def describe(s: Any, obs: Any, env: int, i: int, x_axis: wp.vec2, agent: int, ot
 @wp.func
 def tell_time(s: Any, obs: Any, env: int, i: int, agent: int, feature: int):
     """Write the share of the episode that has passed; 0 for an agent out of the game."""
-    time = float(s.step[env]) / float(s.episode_length)
+    time = float(s.step[env]) * s.per_step
     if not s.active[env, agent]:
         time = 0.0
     wd.put(obs, env, i, feature, time)
@@ -239,61 +243,124 @@ def see_all(s: Any, obs: Any, env: int, i: int, agent: int):
     tell_time(s, obs, env, i, agent, 7 * slots)
 
 
-@functools.cache
-def see_nearest(slots: int) -> Any:
-    """Make the function that writes what one agent sees of its `slots` nearest others in the game.
+@wp.func
+def low_bits(count: int) -> wp.uint32:
+    """The lowest bits, as many as the numbers below `count` need."""
+    bits = wp.uint32(wp.max(count - 1, 1))
+    bits = bits | (bits >> wp.uint32(1))
+    bits = bits | (bits >> wp.uint32(2))
+    bits = bits | (bits >> wp.uint32(4))
+    bits = bits | (bits >> wp.uint32(8))
+    return bits | (bits >> wp.uint32(16))
 
-    The nearest so far are kept sorted in two vectors of fixed length, made here because Warp needs the length when it
-    compiles. Up to 16 slots all loops over them are unrolled, which puts them into registers on the GPU; most others
-    then cost one read and one comparison.
+
+@functools.cache
+def nearest_others(slots: int) -> Any:
+    """Make the function that finds the `slots` nearest others in the game: their indices, -1 where there is none.
+
+    The search orders others by a key of 32 bits, the bits of the squared distance, which order as it does, with the
+    index in place of the lowest. Keeping the least keys sorted takes two instructions a slot and no branches; up to 16
+    slots Warp unrolls the loops over them, which puts them into registers on the GPU. One key more than there are slots
+    tells whether the cut distances were enough to order by; where two neighbours among the keys are equal but for the
+    index, which is seldom, the distances themselves decide. Of equally near others those of lower index come first.
     """
     last = slots - 1
     Indices = wp.types.vector(slots, int)
     Distances = wp.types.vector(slots, float)
+    Keys = wp.types.vector(slots + 1, wp.uint32)
+    Batch = wp.types.vector(BATCH, wp.uint32)
 
     @wp.func
-    def see(s: Any, obs: Any, env: int, i: int, agent: int):
+    def exact(s: Any, env: int, agent: int) -> Indices:
         index = Indices(-1)
         distance = Distances(wp.inf)
-        if s.active[env, agent]:
-            here = s.position[env, agent]
-            for other in range(s.num_agents):
-                if other != agent and s.active[env, other]:
-                    d = distance_squared(here, s.position[env, other])
-                    if d < distance[last]:
-                        # Insert after all that are as near or nearer: others come in index order, so ties keep it.
-                        for k in range(last, 0, -1):
-                            if d < distance[k - 1]:
-                                distance[k] = distance[k - 1]
-                                index[k] = index[k - 1]
-                            elif d < distance[k]:
-                                distance[k] = d
-                                index[k] = other
-                        if d < distance[0]:
-                            distance[0] = d
-                            index[0] = other
-        x_axis = frame(s, env, agent)
-        for k in range(slots):
-            describe(s, obs, env, i, x_axis, agent, index[k], k, slots)
-        tell_time(s, obs, env, i, agent, 7 * slots)
+        here = s.position[env, agent]
+        for other in range(s.num_agents):
+            if other != agent and s.active[env, other]:
+                d = distance_squared(here, s.position[env, other])
+                if d < distance[last]:
+                    # Insert after all that are as near or nearer: others come in index order, so ties keep it.
+                    for k in range(last, 0, -1):
+                        if d < distance[k - 1]:
+                            distance[k] = distance[k - 1]
+                            index[k] = index[k - 1]
+                        elif d < distance[k]:
+                            distance[k] = d
+                            index[k] = other
+                    if d < distance[0]:
+                        distance[0] = d
+                        index[0] = other
+        return index
 
-    return see
+    @wp.func
+    def find(s: Any, env: int, agent: int) -> Indices:
+        index = Indices(-1)
+        if s.active[env, agent]:
+            keys = Keys(wp.static(NO_KEY))
+            low = low_bits(s.num_agents)
+            here = s.position[env, agent]
+            for start in range(0, s.num_agents, wp.static(BATCH)):
+                batch = Batch()
+                for k in range(wp.static(BATCH)):  # all of them first, so that their reads are under way together
+                    other = wp.min(start + k, s.num_agents - 1)
+                    d = distance_squared(here, s.position[env, other])
+                    seen = s.active[env, other] and other != agent and d < wp.inf and start + k < s.num_agents
+                    key = (wp.cast(d, wp.uint32) & ~low) | wp.uint32(other)
+                    batch[k] = wp.where(seen, key, wp.static(NO_KEY))
+                for j in range(wp.static(BATCH)):
+                    key = batch[j]
+                    if key < keys[slots]:
+                        for k in range(slots, 0, -1):
+                            keys[k] = wp.min(keys[k], wp.max(keys[k - 1], key))
+                        keys[0] = wp.min(keys[0], key)
+            alike = bool(False)
+            for k in range(slots):
+                if keys[k] != wp.static(NO_KEY):
+                    index[k] = int(keys[k] & low)
+                    alike = alike or ((keys[k] ^ keys[k + 1]) & ~low) == wp.uint32(0)
+            if alike:
+                index = exact(s, env, agent)
+        return index
+
+    return find
 
 
 @functools.cache
-def observe_phases(slots: int | None) -> tuple[Any, Any]:
-    """The observe phases of both groups: of the nearest `slots` others, or of all for None."""
-    see = see_all if slots is None else see_nearest(slots)
+def observe_phase(slots: int | None) -> Any:
+    """The observe phase: of the nearest `slots` others, or of all for None.
 
-    @wd.per_agent("taggers")
-    def observe_tagger(s: TagState, env: int, i: int):
-        see(s, s.taggers.obs, env, i, s.taggers.first + i)
+    It is one for both groups, so that on a GPU they search side by side.
+    """
+    if slots is None:
 
-    @wd.per_agent("runners")
-    def observe_runner(s: TagState, env: int, i: int):
-        see(s, s.runners.obs, env, i, s.runners.first + i)
+        @wd.per_agent
+        def observe_all(s: TagState, env: int, agent: int):
+            if agent < s.runners.first:
+                see_all(s, s.taggers.obs, env, agent, agent)
+            else:
+                see_all(s, s.runners.obs, env, agent - s.runners.first, agent)
 
-    return observe_tagger, observe_runner
+        return observe_all
+
+    find = nearest_others(slots)
+    Indices = wp.types.vector(slots, int)
+
+    @wp.func
+    def see(s: Any, obs: Any, env: int, i: int, agent: int, nearest: Indices):
+        x_axis = frame(s, env, agent)
+        for k in range(slots):
+            describe(s, obs, env, i, x_axis, agent, nearest[k], k, slots)
+        tell_time(s, obs, env, i, agent, 7 * slots)
+
+    @wd.per_agent
+    def observe_nearest(s: TagState, env: int, agent: int):
+        nearest = find(s, env, agent)
+        if agent < s.runners.first:
+            see(s, s.taggers.obs, env, agent, agent, nearest)
+        else:
+            see(s, s.runners.obs, env, agent - s.runners.first, agent, nearest)
+
+    return observe_nearest
 
 
 # ---------------------------------------------------------------- the environment
@@ -395,7 +462,7 @@ class Tag(wd.Env):
         self.grid_length = grid_length
         num_others = num_taggers + num_runners - 1
         slots = num_others if use_full_observation else num_other_agents_observed
-        self.observe = observe_phases(None if use_full_observation else slots)
+        self.observe = (observe_phase(None if use_full_observation else slots),)
         action = wd.MultiDiscrete(num_acceleration_levels + 1, num_turn_levels + 1)
         super().__init__(
             groups={
@@ -404,8 +471,9 @@ class Tag(wd.Env):
             },
             params={
                 "side": grid_length,
-                "diagonal": math.sqrt(2.0) * grid_length,
-                "max_speed": max_speed,
+                "per_diagonal": 1.0 / (math.sqrt(2.0) * grid_length),
+                "per_speed": 1.0 / max_speed,
+                "per_step": 1.0 / episode_length,
                 "max_speed_tagger": max_speed * skill_level_tagger,
                 "max_speed_runner": max_speed * skill_level_runner,
                 "first_change": min_acceleration,
