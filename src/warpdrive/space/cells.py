@@ -1,7 +1,7 @@
 """Cell lists: all agents of an environment sorted by the cell of a grid they stand in, and within a cell by index.
 
-It is a counting sort in four phases, in which every agent works at once: find the own cell, count, sum the counts up, and
-enter the list. Two agents that enter the same cell meet in atomic minima of whole numbers, whose end result does not
+It is a counting sort in four phases, in which every agent works at once: find the own cell, count, sum the counts up,
+and enter the list. Two agents that enter the same cell meet in atomic minima of whole numbers, whose end result does not
 depend on who comes first, so the lists are the same to the bit in every schedule.
 """
 
@@ -18,9 +18,9 @@ from warpdrive.env.phases import Phase, per_agent
 from warpdrive.env.state import Param, PerAgent, PerEnv, State
 from warpdrive.space.position import place_of
 
-__all__ = ["Cells", "Layout", "coordinates", "layout", "sort_phases"]
+__all__ = ["CHOICE", "SLACK", "Cells", "Layout", "coordinates", "layout", "sort_phases"]
 
-MOST_CELLS = 2**24  # up to which a float counts them exactly
+SLACK = wp.constant(1.0e-6)  # of coordinates, many times what rounding changes in them
 LEAST_SIDE, MOST_SIDE = 1e-12, 1e12  # of a cell: between them squared distances neither vanish nor overflow
 
 
@@ -59,6 +59,25 @@ class Layout:
     phases: tuple[Phase, ...]
     params: dict[str, Any]
     sizes: dict[str, int]
+
+
+@wp.func
+def _has_lists(s: Any) -> bool:
+    return s.cell_columns > 0
+
+
+@wp.func
+def _always(s: Any) -> bool:
+    return True
+
+
+@wp.func
+def _never(s: Any) -> bool:
+    return False
+
+
+# Whether to search by cell lists: known when a function is made, or asked of the state.
+CHOICE = {None: _has_lists, True: _always, False: _never}
 
 
 @wp.func
