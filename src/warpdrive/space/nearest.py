@@ -24,6 +24,17 @@ INDEX = wp.constant(wp.uint64(0xFFFFFFFF))
 WIDTH = wp.constant(wp.uint64(32))  # bits of an index
 
 
+# On the CPU or on a GPU: known when Warp compiles, so that only one of two branches is left.
+@wp.func_native("""
+#if defined(__CUDA_ARCH__)
+    return true;
+#else
+    return false;
+#endif
+""")
+def on_gpu() -> bool: ...
+
+
 @wp.func
 def key_of(square: float, other: int) -> wp.uint64:
     """The key of an agent at this squared distance."""
@@ -34,12 +45,6 @@ def key_of(square: float, other: int) -> wp.uint64:
 def bound_key(square: float) -> wp.uint64:
     """The key that those come before who are nearer; it holds no agent. The squared distance must not be 0."""
     return (wp.uint64(wp.cast(square, wp.uint32)) << WIDTH) - wp.uint64(1)
-
-
-@wp.func
-def square_of(key: wp.uint64) -> float:
-    """The squared distance in a key."""
-    return wp.cast(wp.uint32(key >> WIDTH), float)
 
 
 @wp.func
@@ -72,22 +77,33 @@ def beyond(s: Any, u: wp.vec3, x: int, y: int, z: int, ring: int) -> float:
 
 
 @functools.cache
-def compare_all(position: tuple[str, ...], dimensions: int, k: int, group: str | None) -> Any:
-    """The Warp function `(s, env, place, besides, limit)` that looks at all agents.
-
-    Its keys have 32 bits: in them the index takes the place of the lowest bits of the distance. One more of them than
-    are asked for tells whether the cut distances were enough to order by; where two neighbours among them are equal
-    but for the index, which is seldom, whole keys decide.
-    """
-    place_at, bounds = place_of(position, dimensions), range_of(group)
-    last = k - 1
-    Indices, Squares = wp.types.vector(k, int), wp.types.vector(k, float)
-    Keys, Whole = wp.types.vector(k + 1, wp.uint32), wp.types.vector(k, wp.uint64)
-    Batch = wp.types.vector(BATCH, wp.uint32)
+def unpack(k: int) -> Any:
+    """The Warp function `(keys)` of the indices and squared distances in k whole keys; -1 and infinity for none."""
+    Indices, Squares, Keys = wp.types.vector(k, int), wp.types.vector(k, float), wp.types.vector(k, wp.uint64)
 
     @wp.func
-    def compare_exactly(s: Any, env: int, place: Any, besides: int, limit: float):
-        keys = Whole(bound_key(limit))
+    def unpacked(keys: Keys):
+        index = Indices(-1)
+        square = Squares(wp.inf)
+        for j in range(k):
+            if (keys[j] & INDEX) != INDEX:
+                index[j] = int(keys[j] & INDEX)
+                square[j] = wp.cast(wp.uint32(keys[j] >> WIDTH), float)
+        return index, square
+
+    return unpacked
+
+
+@functools.cache
+def compare_whole(position: tuple[str, ...], dimensions: int, k: int, group: str | None) -> Any:
+    """The Warp function `(s, env, place, besides, limit)` that looks at all agents, with whole keys."""
+    place_at, bounds, unpacked = place_of(position, dimensions), range_of(group), unpack(k)
+    last = k - 1
+    Keys = wp.types.vector(k, wp.uint64)
+
+    @wp.func
+    def compare(s: Any, env: int, place: Any, besides: int, limit: float):
+        keys = Keys(bound_key(limit))
         first, end = bounds(s)
         for other in range(first, end):
             if other != besides and s.active[env, other]:
@@ -96,13 +112,24 @@ def compare_all(position: tuple[str, ...], dimensions: int, k: int, group: str |
                     for j in range(last, 0, -1):
                         keys[j] = wp.min(keys[j], wp.max(keys[j - 1], key))
                     keys[0] = wp.min(keys[0], key)
-        index = Indices(-1)
-        square = Squares(wp.inf)
-        for j in range(k):
-            if (keys[j] & INDEX) != INDEX:
-                index[j] = int(keys[j] & INDEX)
-                square[j] = square_of(keys[j])
+        index, square = unpacked(keys)
         return index, square
+
+    return compare
+
+
+@functools.cache
+def compare_short(position: tuple[str, ...], dimensions: int, k: int, group: str | None) -> Any:
+    """The same with keys of 32 bits, for which a GPU has minima and maxima and a CPU no advantage.
+
+    In them the index takes the place of the lowest bits of the distance. One more of them than are asked for tells
+    whether the cut distances were enough to order by; where two neighbours among them are equal but for the index,
+    which is seldom, whole keys decide.
+    """
+    place_at, bounds = place_of(position, dimensions), range_of(group)
+    decide = compare_whole(position, dimensions, k, group)
+    Indices, Squares = wp.types.vector(k, int), wp.types.vector(k, float)
+    Keys, Batch = wp.types.vector(k + 1, wp.uint32), wp.types.vector(BATCH, wp.uint32)
 
     @wp.func
     def compare(s: Any, env: int, place: Any, besides: int, limit: float):
@@ -113,12 +140,12 @@ def compare_all(position: tuple[str, ...], dimensions: int, k: int, group: str |
         low = low_bits(end)
         for start in range(first, end, wp.static(BATCH)):
             batch = Batch()
-            for j in range(wp.static(BATCH)):  # all of them first, so that their reads are under way together
-                other = wp.min(start + j, end - 1)
+            for b in range(wp.static(BATCH)):  # all of them first, so that their reads are under way together
+                other = wp.min(start + b, end - 1)
                 d = wp.length_sq(place_at(s, env, other) - place)
-                seen = s.active[env, other] and other != besides and d < limit and start + j < end
+                seen = s.active[env, other] and other != besides and d < limit and start + b < end
                 key = (wp.cast(d, wp.uint32) & ~low) | wp.uint32(other)
-                batch[j] = wp.where(seen, key, wp.static(NO_KEY))
+                batch[b] = wp.where(seen, key, wp.static(NO_KEY))
             for b in range(wp.static(BATCH)):
                 key = batch[b]
                 if key < keys[k]:
@@ -132,7 +159,7 @@ def compare_all(position: tuple[str, ...], dimensions: int, k: int, group: str |
                 square[j] = wp.length_sq(place_at(s, env, index[j]) - place)
                 alike = alike or ((keys[j] ^ keys[j + 1]) & ~low) == wp.uint32(0)
         if alike:
-            index, square = compare_exactly(s, env, place, besides, limit)
+            index, square = decide(s, env, place, besides, limit)
         return index, square
 
     return compare
@@ -142,8 +169,8 @@ def compare_all(position: tuple[str, ...], dimensions: int, k: int, group: str |
 def search_cells(position: tuple[str, ...], dimensions: int, k: int, group: str | None) -> Any:
     """The Warp function `(s, env, place, besides, limit)` that looks into cells, ring by ring around the own one."""
     place_at, in_cells, bounds = place_of(position, dimensions), coordinates(dimensions), range_of(group)
-    last = k - 1
-    Indices, Squares, Keys = wp.types.vector(k, int), wp.types.vector(k, float), wp.types.vector(k, wp.uint64)
+    last, unpacked = k - 1, unpack(k)
+    Keys = wp.types.vector(k, wp.uint64)
 
     @wp.func
     def search(s: Any, env: int, place: Any, besides: int, limit: float):
@@ -182,14 +209,9 @@ def search_cells(position: tuple[str, ...], dimensions: int, k: int, group: str 
                         slot += 1
             inner = outer
             least = beyond(s, u, x, y, z, outer)
-            if least <= 0.0 or (least < wp.inf and least * least <= square_of(keys[last])):
+            if least <= 0.0 or (least < wp.inf and least * least <= wp.cast(wp.uint32(keys[last] >> WIDTH), float)):
                 outer += 1
-        index = Indices(-1)
-        square = Squares(wp.inf)
-        for j in range(k):
-            if (keys[j] & INDEX) != INDEX:
-                index[j] = int(keys[j] & INDEX)
-                square[j] = square_of(keys[j])
+        index, square = unpacked(keys)
         return index, square
 
     return search
@@ -203,7 +225,8 @@ def nearest_to(position: tuple[str, ...], dimensions: int, cells: bool | None, k
         cells: True or False: by cells or by comparing all; None: as the state says.
     """
     by_cells = CHOICE[cells]
-    compare, search = compare_all(position, dimensions, k, group), search_cells(position, dimensions, k, group)
+    what = position, dimensions, k, group
+    compare, compare_on_gpu, search = compare_whole(*what), compare_short(*what), search_cells(*what)
     Indices, Squares = wp.types.vector(k, int), wp.types.vector(k, float)
 
     @wp.func
@@ -214,6 +237,8 @@ def nearest_to(position: tuple[str, ...], dimensions: int, cells: bool | None, k
         if radius > 0.0 and limit > 0.0:
             if by_cells(s):
                 index, square = search(s, env, place, besides, limit)
+            elif on_gpu():
+                index, square = compare_on_gpu(s, env, place, besides, limit)
             else:
                 index, square = compare(s, env, place, besides, limit)
         return index, square
