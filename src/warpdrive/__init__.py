@@ -11,6 +11,7 @@ from warpdrive.learn.a2c import A2C
 from warpdrive.learn.checkpoint import CheckpointError
 from warpdrive.learn.ppo import PPO
 from warpdrive.learn.trainer import Trainer
+from warpdrive.learn.tune import Tuning, tune
 from warpdrive.policy.mlp import MLP
 from warpdrive.sim.program import PhaseError
 from warpdrive.sim.simulator import Simulator
@@ -33,6 +34,7 @@ __all__ = [
     "Simulator",
     "State",
     "Trainer",
+    "Tuning",
     "View",
     "atomic_add",
     "atomic_max",
@@ -43,5 +45,6 @@ __all__ = [
     "put",
     "random",
     "space",
+    "tune",
 ]
 __version__ = "0.1.0"

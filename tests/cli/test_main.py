@@ -137,10 +137,21 @@ def test_bench_prints_a_table_and_json(tmp_path, capsys):
     assert main(["bench", "tag", "--num-envs", "16", "--repeats", "1", "--json", str(results)]) == 0
     assert "env steps/s" in capsys.readouterr().out
     report = json.loads(results.read_text())
-    simulate, train = report["rows"]
-    assert simulate["env_steps_per_s"] > 0 and train["env_steps_per_s"] > 0
+    simulate, rollout, train = report["rows"]
+    assert rollout["env_steps_per_s"] > train["env_steps_per_s"] > 0
+    assert simulate["env_steps_per_s"] > 0 and report["commit"]
     assert 0 < simulate["share_of_copy_rate"] < 1.5
     assert train["passes"] == 4
+
+
+def test_bench_takes_the_options_of_train_and_several_sizes(tmp_path):
+    """A curve over sizes of an environment with other parameters, without training."""
+    results = tmp_path / "bench.json"
+    args = ["tag-gridworld", "--env.num-taggers", "2", "--sizes", "[4,8]", "--train", "false", "--repeats", "2"]
+    assert main(["bench", *args, "--json", str(results)]) == 0
+    rows = json.loads(results.read_text())["rows"]
+    assert [(row["num_envs"], row["num_agents"], row["repeats"]) for row in rows] == [(4, 3, 2), (8, 3, 2)]
+    assert all(row["bytes_per_env"] > 0 and row["least"] <= row["env_steps_per_s"] <= row["most"] for row in rows)
 
 
 def test_list_names_the_bundled_configurations(capsys):

@@ -13,6 +13,7 @@ COMMANDS = {
     "eval": "play a checkpoint's policies against each other and against random ones",
     "replay": "write a page that plays an episode of a checkpoint's policies",
     "check": "examine an environment for races, leaks, indices out of bounds and other silent faults",
+    "tune": "find the number of environments and the rollout length that train fastest here",
     "bench": "measure how fast an environment steps and trains here",
     "list": "list the bundled configurations and environments",
 }
@@ -44,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     import jsonargparse
 
-    from warpdrive.cli import bench, check, evaluate, new, train
+    from warpdrive.cli import bench, check, evaluate, new, train, tune
 
     run = {
         "new": new.new,
@@ -52,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "eval": evaluate.evaluate,
         "replay": evaluate.replay,
         "check": check.check,
+        "tune": tune.tune,
         "bench": bench.bench,
         "list": train.list_configurations,
     }[args[0]]

@@ -9,6 +9,7 @@ from torch import nn
 from warpdrive.env.functions import stream
 from warpdrive.env.spaces import ActionSpace
 from warpdrive.learn.a2c import A2C
+from warpdrive.learn.adam import Adam
 from warpdrive.learn.loss import METRICS, SurrogateLoss
 from warpdrive.learn.ppo import PPO
 from warpdrive.learn.returns import gae
@@ -80,20 +81,8 @@ class Learner:
         if not parameters:
             raise ValueError(f"policy {name!r} has no trainable parameter; list it in frozen")
         self.parameters = parameters
-        self.optimizer = torch.optim.Adam(
-            parameters, lr=self.rate, eps=algorithm.adam_eps, fused=True, capturable=self.device.type == "cuda"
-        )
-        self._prime_optimizer()
+        self.optimizer = Adam(parameters, self.rate, algorithm.adam_eps)
         self._loss = SurrogateLoss(space, clipped=isinstance(algorithm, PPO))
-
-    def _prime_optimizer(self) -> None:
-        """Let the optimiser make its state now: a graph needs it at fixed addresses."""
-        for parameter in self.parameters:
-            parameter.grad = torch.zeros_like(parameter)
-        self.optimizer.step()  # zero gradients move nothing
-        for parameter in self.parameters:
-            self.optimizer.state[parameter]["step"].zero_()
-            parameter.grad = None
 
     def set_progress(self, progress: float) -> None:
         """Set what follows a schedule, for `progress` from 0 to 1 of training."""
@@ -207,17 +196,14 @@ class Learner:
 
     def state_dict(self) -> dict[str, Any]:
         """Optimiser state and counters; the weights are the module's."""
-        moments = [
-            {key: value.detach().cpu().clone() for key, value in self.optimizer.state[p].items()}
-            for p in self.parameters
-        ]
+        moments = [{key: value.cpu().clone() for key, value in moment.items()} for moment in self.optimizer.state]
         return {"optimizer": moments, "counter": self.counter.cpu().clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state_dict; tensors stay where they are."""
-        for parameter, saved in zip(self.parameters, state["optimizer"], strict=True):
+        for moment, saved in zip(self.optimizer.state, state["optimizer"], strict=True):
             for key, value in saved.items():
-                self.optimizer.state[parameter][key].copy_(value)
+                moment[key].copy_(value)
         self.counter.copy_(state["counter"])
 
 

@@ -185,6 +185,12 @@ class Trainer:
         self.update += 1
         self.env_steps += self.sim.num_envs * self.rollout_steps
 
+    def collect(self) -> None:
+        """Collect a rollout and learn nothing from it, as a measurement wants."""
+        if self._graph and not self._captured:
+            self._capture()
+        self._collect()
+
     def _learn_all(self) -> None:
         for learner in self.learners.values():
             learner.estimate()

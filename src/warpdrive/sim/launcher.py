@@ -13,11 +13,10 @@ from warpdrive.env.spaces import Box
 from warpdrive.sim.program import Program
 from warpdrive.sim.store import Results, Store, warp_array, warp_device
 
-__all__ = ["Launcher", "Schedule", "choose_schedule", "choose_unit", "device_stream"]
+__all__ = ["BLOCK", "Launcher", "Schedule", "choose_schedule", "choose_unit", "device_stream"]
 
 Schedule = Literal["auto", "split", "fused", "loop"]
-BLOCK = 128  # threads of a fused kernel's block where each has one agent
-STRIDED_BLOCK = 128  # and where each has several
+BLOCK = 128  # threads of a fused kernel's block, where nothing was measured
 FUSED_UP_TO = (
     64  # agents: beyond, one kernel a phase was faster on an H200 (Tag, 110 agents: 223 against 269 us a step)
 )
@@ -82,7 +81,7 @@ class Launcher:
             self.block_dim = -(-self.envs_per_unit * agents // WARP) * WARP
         else:
             self.envs_per_unit = WARP // agents if self.unit == "warp" else 1
-            self.block_dim = block_dim if self.unit == "warp" else STRIDED_BLOCK
+            self.block_dim = block_dim
         self._constants = {name: self._space_arrays(name) for name in store.env.groups}
         self._pool: ThreadPoolExecutor | None = None
         if schedule == "loop" and store.device.type == "cpu" and store.num_envs >= 2 * CHUNK:

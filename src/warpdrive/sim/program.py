@@ -88,12 +88,14 @@ class Program:
     Args:
         env: the environment.
         obs_dtypes: group -> torch type of its observations.
+        variant: which kernels will be made of it; see `of`.
     """
 
-    def __init__(self, env: Env, obs_dtypes: dict[str, torch.dtype]) -> None:
+    def __init__(self, env: Env, obs_dtypes: dict[str, torch.dtype], variant: str = "") -> None:
         self.env = env
-        name = type(env).__name__
-        # The number makes a second simulator's module another one; the same order finds the same kernels on disk.
+        name = ".".join([type(env).__name__, *re.findall(r"\w+", variant)])
+        # The number makes a second simulator's module another one; the same order finds the same kernels on disk, and
+        # whether other variants were made before, to measure them, does not matter.
         number = next(_module_numbers.setdefault(name, itertools.count()))
         self.module = wp.get_module(f"warpdrive.{name}.{number}")
         # Without contraction of a * b + c every schedule gives the same bits (docs/design.md).
@@ -115,7 +117,7 @@ class Program:
         groups = tuple((name, isinstance(g.action, Box), obs_dtypes[name]) for name, g in env.groups.items())
         key = (type(env), env.state, env.reset, env.step, env.observe, groups, variant)
         if key not in _programs:
-            _programs[key] = cls(env, obs_dtypes)
+            _programs[key] = cls(env, obs_dtypes, variant)
         return _programs[key]
 
     # ------------------------------------------------------------------ structs

@@ -9,7 +9,9 @@ import warp as wp
 
 from warpdrive.env.environment import Env, positive_int, unknown_name
 from warpdrive.env.spaces import Box
+from warpdrive.sim.choice import STEPS, Candidate, choose, is_worth_measuring, key_of, seconds_of
 from warpdrive.sim.launcher import Launcher, Schedule, choose_schedule, choose_unit
+from warpdrive.sim.memory import release_memory
 from warpdrive.sim.program import Program
 from warpdrive.sim.store import Results, Store, start_warp
 
@@ -52,7 +54,8 @@ class Simulator:
         seed: of all random numbers; the same seed gives the same bits on the same device.
         device: "cpu", "cuda", "cuda:N"; None: the GPU if there is one.
         obs_dtype: torch.float32 or torch.bfloat16; None: bfloat16 on a GPU, float32 on the CPU.
-        schedule: "split", "fused" (GPU), "loop", or "auto"; the results are the same to the bit.
+        schedule: "split", "fused" (GPU), "loop", or "auto"; the results are the same to the bit. With "auto" a large
+            simulation on a GPU measures which is fastest, once: the choice is kept on disk.
         env_offset: index of the first environment among those of several processes.
 
     Attributes:
@@ -95,15 +98,15 @@ class Simulator:
             obs_dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         if obs_dtype not in (torch.float32, torch.bfloat16):
             raise ValueError(f"obs_dtype must be torch.float32 or torch.bfloat16, got {obs_dtype}")
+        chosen = self._choose(schedule, obs_dtype)
+        self.schedule, self.block_dim = chosen.schedule, chosen.block_dim
         self.store = self._make_store(obs_dtype)
-        schedule = choose_schedule(schedule, env.num_agents, self.device)
         dtypes = {name: self.store.group_obs_dtype(name) for name in env.groups}
-        program = self._make_program(dtypes, schedule)
+        program = self._make_program(dtypes, self.schedule)
         params = dict(env.params)
         params |= {"num_agents": env.num_agents, "episode_length": env.episode_length or 0, "env_offset": env_offset}
         self.env_offset = env_offset
-        self.launcher = Launcher(program, self.store, schedule, params)
-        self.schedule = schedule
+        self.launcher = Launcher(program, self.store, self.schedule, params, self.block_dim)
 
         fields, results = self.store.fields, self.store.results
         self.state = SimpleNamespace(**fields)
@@ -122,6 +125,22 @@ class Simulator:
         self._captured: dict[bool, Callable[[], None]] = {}
         self._started = False
         self.seed(seed)
+
+    def _choose(self, schedule: Schedule, obs_dtype: torch.dtype) -> Candidate:
+        """The schedule to run: the one asked for, the measured one, or what is fastest as a rule."""
+        by_rule = choose_schedule(schedule, self.env.num_agents, self.device)
+        if schedule != "auto" or not is_worth_measuring(self.num_envs, self.env.num_agents, self.device):
+            return Candidate(by_rule)
+        key = key_of(self.env, self.num_envs, obs_dtype, self.device)
+        return choose(key, lambda candidate: self._seconds(candidate, obs_dtype))
+
+    def _seconds(self, candidate: Candidate, obs_dtype: torch.dtype) -> float:
+        """Seconds that steps take with a candidate, in a simulator like this one that is thrown away."""
+        seconds = _Scratch(
+            self.env, self.num_envs, device=self.device, obs_dtype=obs_dtype, candidate=candidate
+        ).seconds()
+        release_memory(self.device)
+        return seconds
 
     def _make_store(self, obs_dtype: torch.dtype) -> Store:
         return Store(self.env, self.num_envs, self.device, obs_dtype)
@@ -312,6 +331,28 @@ class Simulator:
     def results(self) -> Results:
         """Where a plain step leaves its results."""
         return self.store.results
+
+
+class _Scratch(Simulator):
+    """A simulator with a given schedule and block size, to measure them."""
+
+    def __init__(self, env: Env, num_envs: int, *, candidate: Candidate, **options: Any) -> None:
+        self._candidate = candidate
+        super().__init__(env, num_envs, **options)
+
+    def _choose(self, schedule: Schedule, obs_dtype: torch.dtype) -> Candidate:
+        return self._candidate
+
+    def seconds(self) -> float:
+        """Seconds that some random steps take; on a GPU captured, as training runs them."""
+        self.reset()
+
+        def steps() -> None:
+            for _ in range(STEPS):
+                self._enqueue(random=True)
+
+        steps()
+        return seconds_of(capture(steps, self.device) if self.device.type == "cuda" else steps, self.device)
 
 
 def capture(work: Callable[[], Any], device: torch.device) -> Callable[[], None]:

@@ -9,12 +9,12 @@ from warpdrive.space.within import fold_within
 
 __all__ = ["Search"]
 
-CELLS_FROM = 300
+CELLS_FROM = 200
 
 
 def per_cell(neighbours: int) -> float:
     """Agents that a cell should hold on average when so many neighbours are sought."""
-    return max(1.0, neighbours / 3)
+    return max(1.0, neighbours / 4)
 
 
 class Search:
