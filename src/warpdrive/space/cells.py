@@ -1,7 +1,7 @@
 """Cell lists: all agents of an environment sorted by the cell of a grid they stand in, and within a cell by index.
 
 It is a counting sort in four phases, in which every agent works at once: find the own cell, count, sum the counts up,
-and enter the list. Two agents that enter the same cell meet in atomic minima of whole numbers, whose end result does not
+and enter the list. Agents that enter the same cell meet in atomic minima of whole numbers, whose end result does not
 depend on who comes first, so the lists are the same to the bit in every schedule.
 """
 
