@@ -50,15 +50,15 @@ def scatter(s: CrowdState, env: int, agent: int):
 @wd.per_agent
 def look(s: CrowdState, env: int, agent: int):
     index, distance = few(s, env, agent)
-    close, far = few(s, env, agent, s.radius[env, agent])
+    close, _ = few(s, env, agent, s.radius[env, agent])
     for j in range(K):
         s.few[env, agent, j] = index[j]
         s.few_distance[env, agent, j] = distance[j]
         s.close[env, agent, j] = close[j]
-    more, farther = many(s, env, agent)
+    more, _ = many(s, env, agent)
     for j in range(MANY):
         s.many[env, agent, j] = more[j]
-    pair, apart = friends(s, env, agent)
+    pair, _ = friends(s, env, agent)
     for j in range(2):
         s.friends[env, agent, j] = pair[j]
     none = wp.vec3i(0, 0, 0)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial import cKDTree
 
-from space.crowd import K, MANY, expect, look_around, near, simulator
+from space.crowd import MANY, K, expect, look_around, near, simulator
 
 SHAPES = [(), (1, 1), (8, 8), (3, 17), (40, 1)]
 SIZES = [(1, 1), (2, 5), (30, 70)]
