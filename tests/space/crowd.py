@@ -50,15 +50,15 @@ def scatter(s: CrowdState, env: int, agent: int):
 @wd.per_agent
 def look(s: CrowdState, env: int, agent: int):
     index, distance = few(s, env, agent)
-    close, _ = few(s, env, agent, s.radius[env, agent])
+    close, _far = few(s, env, agent, s.radius[env, agent])
     for j in range(K):
         s.few[env, agent, j] = index[j]
         s.few_distance[env, agent, j] = distance[j]
         s.close[env, agent, j] = close[j]
-    more, _ = many(s, env, agent)
+    more, _farther = many(s, env, agent)
     for j in range(MANY):
         s.many[env, agent, j] = more[j]
-    pair, _ = friends(s, env, agent)
+    pair, _apart = friends(s, env, agent)
     for j in range(2):
         s.friends[env, agent, j] = pair[j]
     none = wp.vec3i(0, 0, 0)
@@ -142,7 +142,7 @@ def simulator(first: int, second: int, shape: tuple[int, ...] | None, num_envs: 
     from warpdrive.space.cells import layout
 
     chosen = None if shape is None else layout(("position",), (-1.0, -1.0), (1.0, 1.0), first + second, shape)
-    sim = wd.Simulator(Crowd(first, second, chosen), num_envs, **{"device": "cpu"} | options)
+    sim = wd.Simulator(Crowd(first, second, chosen), num_envs, **{"device": "cpu", **options})
     sim.reset()
     return sim
 

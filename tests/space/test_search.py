@@ -38,17 +38,18 @@ def places(rng: np.random.Generator, kind: str, count: int) -> np.ndarray:
 KINDS = ["anywhere", "one point", "lattice", "border", "outside", "far outside", "heap", "tiny"]
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("size", SIZES)
-def test_equals_numpy(kind, shape, size):
+def test_equals_numpy(kind, shape, size, device):
     """All searches of all agents, some of whom take no part, in several environments at once."""
     rng = np.random.default_rng(len(kind) + sum(shape))
     count = sum(size)
     position = np.stack([places(rng, kind, count) for _ in range(4)]).astype(np.float32)
     active = rng.random((4, count)) < np.array([1, 0.8, 0.1, 0])[:, None]
     radius = rng.choice([-1, 0, 0.25, 0.5, 1.3, np.inf], (4, count)).astype(np.float32)
-    found = look_around(simulator(*size, shape, 4), position, active, radius)
+    found = look_around(simulator(*size, shape, 4, device=device), position, active, radius)
     for env in range(4):
         expect(found, env, size[0], position[env], active[env], radius[env])
 
