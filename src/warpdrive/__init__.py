@@ -1,5 +1,6 @@
 """WarpDrive: multi-agent reinforcement learning, end to end on the GPU."""
 
+from warpdrive import space
 from warpdrive.check.examine import check
 from warpdrive.env.environment import Env, Group, View
 from warpdrive.env.functions import atomic_add, atomic_max, atomic_min, put, random
@@ -43,6 +44,7 @@ __all__ = [
     "per_env",
     "put",
     "random",
+    "space",
     "tune",
 ]
 __version__ = "0.1.0"

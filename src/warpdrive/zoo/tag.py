@@ -16,14 +16,12 @@ from warpdrive.env.environment import positive_int
 
 __all__ = ["Tag", "TagState"]
 
-BATCH = 4  # others that are looked at together
-NO_KEY = wp.uint32(0xFFFFFFFF)
 TWO_PI = wp.constant(2.0 * math.pi)
 PER_TURN = wp.constant(1.0 / (2.0 * math.pi))
 QUARTER_TURN = wp.constant(0.5 * math.pi)
 
 
-class TagState(wd.State):
+class TagState(wd.space.Cells):
     """Everything that happens in a game of tag. Lengths are in units of the square, time is in steps."""
 
     taggers: wd.Agents  # the first agents
@@ -243,96 +241,17 @@ def see_all(s: Any, obs: Any, env: int, i: int, agent: int):
     tell_time(s, obs, env, i, agent, 7 * slots)
 
 
-@wp.func
-def low_bits(count: int) -> wp.uint32:
-    """The lowest bits, as many as the numbers below `count` need."""
-    bits = wp.uint32(wp.max(count - 1, 1))
-    bits = bits | (bits >> wp.uint32(1))
-    bits = bits | (bits >> wp.uint32(2))
-    bits = bits | (bits >> wp.uint32(4))
-    bits = bits | (bits >> wp.uint32(8))
-    return bits | (bits >> wp.uint32(16))
-
-
 @functools.cache
-def nearest_others(slots: int) -> Any:
-    """Make the function that finds the `slots` nearest others in the game: their indices, -1 where there is none.
-
-    The search orders others by a key of 32 bits, the bits of the squared distance, which order as it does, with the
-    index in place of the lowest. Keeping the least keys sorted takes two instructions a slot and no branches; up to 16
-    slots Warp unrolls the loops over them, which puts them into registers on the GPU. One key more than there are slots
-    tells whether the cut distances were enough to order by; where two neighbours among the keys are equal but for the
-    index, which is seldom, the distances themselves decide. Of equally near others those of lower index come first.
-    """
-    last = slots - 1
-    Indices = wp.types.vector(slots, int)
-    Distances = wp.types.vector(slots, float)
-    Keys = wp.types.vector(slots + 1, wp.uint32)
-    Batch = wp.types.vector(BATCH, wp.uint32)
-
-    @wp.func
-    def exact(s: Any, env: int, agent: int) -> Indices:
-        index = Indices(-1)
-        distance = Distances(wp.inf)
-        here = s.position[env, agent]
-        for other in range(s.num_agents):
-            if other != agent and s.active[env, other]:
-                d = distance_squared(here, s.position[env, other])
-                if d < distance[last]:
-                    # Insert after all that are as near or nearer: others come in index order, so ties keep it.
-                    for k in range(last, 0, -1):
-                        if d < distance[k - 1]:
-                            distance[k] = distance[k - 1]
-                            index[k] = index[k - 1]
-                        elif d < distance[k]:
-                            distance[k] = d
-                            index[k] = other
-                    if d < distance[0]:
-                        distance[0] = d
-                        index[0] = other
-        return index
-
-    @wp.func
-    def find(s: Any, env: int, agent: int) -> Indices:
-        index = Indices(-1)
-        if s.active[env, agent]:
-            keys = Keys(wp.static(NO_KEY))
-            low = low_bits(s.num_agents)
-            here = s.position[env, agent]
-            for start in range(0, s.num_agents, wp.static(BATCH)):
-                batch = Batch()
-                for k in range(wp.static(BATCH)):  # all of them first, so that their reads are under way together
-                    other = wp.min(start + k, s.num_agents - 1)
-                    d = distance_squared(here, s.position[env, other])
-                    seen = s.active[env, other] and other != agent and d < wp.inf and start + k < s.num_agents
-                    key = (wp.cast(d, wp.uint32) & ~low) | wp.uint32(other)
-                    batch[k] = wp.where(seen, key, wp.static(NO_KEY))
-                for j in range(wp.static(BATCH)):
-                    key = batch[j]
-                    if key < keys[slots]:
-                        for k in range(slots, 0, -1):
-                            keys[k] = wp.min(keys[k], wp.max(keys[k - 1], key))
-                        keys[0] = wp.min(keys[0], key)
-            alike = bool(False)
-            for k in range(slots):
-                if keys[k] != wp.static(NO_KEY):
-                    index[k] = int(keys[k] & low)
-                    alike = alike or ((keys[k] ^ keys[k + 1]) & ~low) == wp.uint32(0)
-            if alike:
-                index = exact(s, env, agent)
-        return index
-
-    return find
-
-
-@functools.cache
-def see_nearest(slots: int) -> Any:
+def see_nearest(slots: int, by_cells: bool) -> Any:
     """Make the function that writes what one agent sees of its `slots` nearest others in the game."""
-    find = nearest_others(slots)
+    find = wd.space.Search("position", cells=by_cells).nearest(slots)
+    Indices = wp.types.vector(slots, int)
 
     @wp.func
     def see(s: Any, obs: Any, env: int, i: int, agent: int):
-        nearest = find(s, env, agent)
+        nearest = Indices(-1)
+        if s.active[env, agent]:
+            nearest, _ = find(s, env, agent)
         x_axis = frame(s, env, agent)
         for k in range(slots):
             describe(s, obs, env, i, x_axis, agent, nearest[k], k, slots)
@@ -342,9 +261,9 @@ def see_nearest(slots: int) -> Any:
 
 
 @functools.cache
-def observe_phases(slots: int | None) -> tuple[Any, Any]:
-    """The observe phases of both groups: of the nearest `slots` others, or of all for None."""
-    see = see_all if slots is None else see_nearest(slots)
+def observe_phases(slots: int | None, by_cells: bool) -> tuple[Any, Any]:
+    """The observe phases of both groups: of the nearest `slots` others, by cells or by comparing all; None: of all."""
+    see = see_all if slots is None else see_nearest(slots, by_cells)
 
     @wd.per_agent("taggers")
     def observe_tagger(s: TagState, env: int, i: int):
@@ -456,7 +375,11 @@ class Tag(wd.Env):
         self.grid_length = grid_length
         num_others = num_taggers + num_runners - 1
         slots = num_others if use_full_observation else num_other_agents_observed
-        self.observe = observe_phases(None if use_full_observation else slots)
+        near, agents, corner = wd.space.Search("position"), num_taggers + num_runners, (grid_length, grid_length)
+        cells = False if use_full_observation else None
+        layout = near.layout(agents, (0.0, 0.0), corner, neighbours=slots, cells=cells)
+        look = observe_phases(None if use_full_observation else slots, bool(layout.shape))
+        self.observe = (*layout.phases, *look)
         action = wd.MultiDiscrete(num_acceleration_levels + 1, num_turn_levels + 1)
         super().__init__(
             groups={
@@ -464,6 +387,7 @@ class Tag(wd.Env):
                 "runners": wd.Group(num_runners, obs=7 * slots + 1, action=action),
             },
             params={
+                **layout.params,
                 "side": grid_length,
                 "per_diagonal": 1.0 / (math.sqrt(2.0) * grid_length),
                 "per_speed": 1.0 / max_speed,
@@ -486,6 +410,7 @@ class Tag(wd.Env):
                 "fixed_start": fixed_start,
                 "start_seed": start_seed,
             },
+            sizes=layout.sizes,
             episode_length=episode_length,
         )
 
