@@ -74,6 +74,7 @@ class Learner:
         self.num_envs = rollout.sim.num_envs
         self.epochs = getattr(algorithm, "epochs", 1)
         self.minibatches = getattr(algorithm, "minibatches", 1)
+        self._moments_of_minibatch = getattr(algorithm, "advantage_over", "rollout") == "minibatch"
         if self.minibatches > self.num_envs:
             raise ValueError(
                 f"algorithm.minibatches must be at most num_envs, for a minibatch holds whole environments; got "
@@ -137,11 +138,11 @@ class Learner:
     def update(self) -> None:
         """All epochs and minibatches of one update."""
         weights = [s.flat(s.alive).float() for s in self.samples]
-        shift, scale = self._advantage_moments(weights)
+        moments = self._advantage_moments([s.flat(s.advantage) for s in self.samples], weights)
         total = torch.zeros_like(self.metrics)
         for epoch in range(self.epochs):
             for part in self._minibatches(epoch):
-                total += self._minibatch(part, shift, scale)
+                total += self._minibatch(part, *moments)
         self.metrics.copy_(total / (self.epochs * self.minibatches))
         normalizer = getattr(self.module, "normalizer", None)
         if normalizer is not None:
@@ -149,11 +150,12 @@ class Learner:
                 normalizer.update(s.flat(s.obs[:-1]), weight)
         self.counter.add_(1)
 
-    def _advantage_moments(self, weights: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    def _advantage_moments(
+        self, advantages: list[torch.Tensor], weights: list[torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean, and one over the standard deviation, of the advantages of agents that took part."""
         if not self.algorithm.normalize_advantage:
             return torch.zeros((), device=self.device), torch.ones((), device=self.device)
-        advantages = [s.flat(s.advantage) for s in self.samples]
         count = sum(w.sum() for w in weights).clamp(min=1.0)  # type: ignore[union-attr]
         mean = sum((a * w).sum() for a, w in zip(advantages, weights, strict=True)) / count
         square = sum(((a - mean).square() * w).sum() for a, w in zip(advantages, weights, strict=True)) / count
@@ -184,6 +186,8 @@ class Learner:
         for parameter in self.parameters:
             parameter.grad = None
         batches = [_Batch(s, envs) for s in self.samples]
+        if self._moments_of_minibatch:
+            shift, scale = self._advantage_moments([b.advantage for b in batches], [b.weight for b in batches])
         count = sum(b.weight.sum() for b in batches).clamp(min=1.0)  # type: ignore[union-attr]
         moments = torch.stack([shift, scale, 1.0 / count])
         metrics = torch.zeros(len(METRICS), device=self.device)
