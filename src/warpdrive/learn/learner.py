@@ -1,6 +1,6 @@
 """One policy's learning: advantages, minibatches, losses and optimiser steps over a rollout."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import warp as wp
@@ -17,6 +17,9 @@ from warpdrive.learn.rollout import Rollout, Samples
 from warpdrive.learn.schedule import linear
 from warpdrive.sim.launcher import device_stream
 from warpdrive.sim.store import warp_array, warp_device
+
+if TYPE_CHECKING:
+    from warpdrive.learn.fused_update import FusedUpdate
 
 __all__ = ["Learner"]
 
@@ -82,7 +85,14 @@ class Learner:
             raise ValueError(f"policy {name!r} has no trainable parameter; list it in frozen")
         self.parameters = parameters
         self.optimizer = Adam(parameters, self.rate, algorithm.adam_eps)
-        self._loss = SurrogateLoss(space, clipped=isinstance(algorithm, PPO))
+        clipped = isinstance(algorithm, PPO)
+        self._loss = SurrogateLoss(space, clipped=clipped)
+        self._fused: FusedUpdate | None = None
+        if getattr(module, "fused", False):
+            from warpdrive.learn import fused_update  # not everywhere there is Triton
+
+            products = module.products(samples[0].obs.dtype)
+            self._fused = fused_update.FusedUpdate(module, space, clipped=clipped, samples=samples, precision=products)
 
     def set_progress(self, progress: float) -> None:
         """Set what follows a schedule, for `progress` from 0 to 1 of training."""
@@ -128,10 +138,12 @@ class Learner:
         """All epochs and minibatches of one update."""
         weights = [s.flat(s.alive).float() for s in self.samples]
         shift, scale = self._advantage_moments(weights)
+        moments = torch.stack([shift, scale])
         total = torch.zeros_like(self.metrics)
+        step = self._minibatch if self._fused is None else self._fused_minibatch
         for epoch in range(self.epochs):
             for part in self._minibatches(epoch):
-                total += self._minibatch(part, shift, scale)
+                total += step(part, moments)
         self.metrics.copy_(total / (self.epochs * self.minibatches))
         normalizer = getattr(self.module, "normalizer", None)
         if normalizer is not None:
@@ -164,13 +176,25 @@ class Learner:
         order = torch.argsort(self._keys, stable=True)
         return list(torch.tensor_split(order, self.minibatches))
 
-    def _minibatch(self, envs: torch.Tensor | None, shift: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-        """One optimiser step; returns its metrics."""
+    def _fused_minibatch(self, envs: torch.Tensor | None, moments: torch.Tensor) -> torch.Tensor:
+        """As _minibatch, by fused kernels."""
+        fused = self._fused
+        assert fused is not None
+        fused.run(envs, self.coefficients, moments)
+        norm = torch.linalg.vector_norm(fused.flat_gradient)
+        fused.flat_gradient.mul_((self.algorithm.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
+        for parameter, gradient in zip(self.parameters, fused.gradients, strict=True):
+            parameter.grad = gradient
+        self.optimizer.step()
+        return torch.cat([fused.metrics, norm.reshape(1)])
+
+    def _minibatch(self, envs: torch.Tensor | None, moments: torch.Tensor) -> torch.Tensor:
+        """One optimiser step, with advantages shifted and scaled by `moments`; returns its metrics."""
         for parameter in self.parameters:
             parameter.grad = None
         batches = [_Batch(s, envs) for s in self.samples]
         count = sum(b.weight.sum() for b in batches).clamp(min=1.0)  # type: ignore[union-attr]
-        moments = torch.stack([shift, scale, 1.0 / count])
+        moments = torch.cat([moments, (1.0 / count).reshape(1)])
         metrics = torch.zeros(len(METRICS), device=self.device)
         for batch in batches:
             for rows in batch.chunks(CHUNK[self.device.type]):
