@@ -8,7 +8,7 @@ import warpdrive as wd
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 SCHEDULES = [("cpu", "loop"), ("cpu", "split")]
-SCHEDULES += [pytest.param("cuda", schedule, marks=pytest.mark.gpu) for schedule in ("split", "fused")]
+SCHEDULES += [pytest.param("cuda", schedule, marks=pytest.mark.gpu) for schedule in ("split", "mixed", "fused")]
 
 
 class TallyState(wd.State):

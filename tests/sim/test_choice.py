@@ -21,7 +21,7 @@ class Timer:
     """Seconds for each candidate as given, and which were asked for."""
 
     def __init__(self, fused=2.0, split=3.0, blocks=None):
-        self.times = {"fused": {128: fused, **(blocks or {})}, "split": {128: split}}
+        self.times = {"fused": {128: fused, **(blocks or {})}, "mixed": {128: 4.0}, "split": {128: split}}
         self.asked = []
 
     def __call__(self, candidate):
@@ -40,21 +40,22 @@ def test_the_fastest_is_chosen_and_then_known(folder):
     """All are measured the first time; the second time none is, and the same is chosen."""
     timer = Timer(fused=2.0, split=3.0, blocks={64: 2.5, 256: 1.0})
     assert choose(KEY, timer) == Candidate("fused", 256)
-    assert timer.asked == [Candidate("fused"), Candidate("split"), Candidate("fused", 64), Candidate("fused", 256)]
+    first = [Candidate("fused"), Candidate("mixed"), Candidate("split")]
+    assert timer.asked == [*first, Candidate("fused", 64), Candidate("fused", 256)]
     again = Timer()
     assert choose(KEY, again) == Candidate("fused", 256)
     assert again.asked == []
     (file,) = folder.iterdir()
     content = json.loads(file.read_text())
     assert content["key"] == KEY
-    assert [row["seconds"] for row in content["seconds"]] == [2.0, 3.0, 2.5, 1.0]
+    assert [row["seconds"] for row in content["seconds"]] == [2.0, 4.0, 3.0, 2.5, 1.0]
 
 
-def test_block_sizes_are_measured_for_fused_only():
+def test_block_sizes_are_measured_for_fused_kernels_only():
     """Where split is faster, nothing more is compiled."""
     timer = Timer(fused=3.0, split=2.0)
     assert choose(KEY, timer) == Candidate("split")
-    assert len(timer.asked) == 2
+    assert len(timer.asked) == 3
 
 
 def test_another_key_is_measured():
@@ -86,7 +87,7 @@ def test_a_damaged_file_is_measured_anew(folder, damage):
     file.write_text(damage(file.read_text()), encoding="latin-1")
     timer = Timer(fused=3.0, split=2.0)
     assert choose(KEY, timer) == Candidate("split")
-    assert len(timer.asked) == 2
+    assert len(timer.asked) == 3
     assert choose(KEY, Timer()) == Candidate("split")
 
 

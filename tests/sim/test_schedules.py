@@ -72,10 +72,10 @@ def test_neither_the_number_of_environments_nor_of_threads_matters(threads, monk
 
 
 def test_auto_takes_the_fastest_that_can_run():
-    """On the CPU loop; on CUDA fused for few agents, split for many."""
+    """On the CPU loop; on CUDA fused for few agents, mixed for many."""
     assert choose_schedule("auto", 5, CPU) == "loop"
     assert choose_schedule("auto", 5, CUDA) == "fused"
-    assert choose_schedule("auto", 110, CUDA) == choose_schedule("auto", 2000, CUDA) == "split"
+    assert choose_schedule("auto", 110, CUDA) == choose_schedule("auto", 2000, CUDA) == "mixed"
     assert choose_schedule("fused", 2000, CUDA) == "fused"
 
 
@@ -90,7 +90,7 @@ def test_schedules_that_cannot_run_are_refused():
     """Fused needs CUDA; other names do not exist."""
     with pytest.raises(ValueError, match="'fused' needs a CUDA device; on the CPU take 'loop' or 'split'"):
         wd.Simulator(Script(), 2, device="cpu", schedule="fused")
-    with pytest.raises(ValueError, match="schedule must be 'auto', 'split', 'fused' or 'loop', got 'fast'"):
+    with pytest.raises(ValueError, match="schedule must be 'auto', 'split', 'mixed', 'fused' or 'loop', got 'fast'"):
         wd.Simulator(Script(), 2, device="cpu", schedule="fast")
 
 
@@ -117,7 +117,7 @@ def test_all_schedules_agree_on_cuda(name):
     """Split, fused and loop, captured, and each of them eagerly, give the same bits in every array."""
     make = (ENVIRONMENTS | LARGER)[name]
     first = trace(make(), 67, device="cuda", schedule="split")
-    for schedule in ("split", "fused", "loop"):
+    for schedule in ("split", "mixed", "fused", "loop"):
         assert_same(first, trace(make(), 67, device="cuda", schedule=schedule), 67)
         assert_same(first, trace(make(), 67, device="cuda", schedule=schedule, eager=True), 67)
 
@@ -160,7 +160,7 @@ def test_a_state_continues_on_cuda():
 @pytest.mark.parametrize(
     ("device", "schedule"),
     [("cpu", "loop"), ("cpu", "split")]
-    + [pytest.param("cuda", schedule, marks=pytest.mark.gpu) for schedule in ("split", "fused")],
+    + [pytest.param("cuda", schedule, marks=pytest.mark.gpu) for schedule in ("split", "mixed", "fused")],
 )
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_many_steps_in_one_launch_are_as_many_launches(name, device, schedule, monkeypatch):

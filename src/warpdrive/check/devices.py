@@ -70,7 +70,7 @@ def _agent(x: "Examination", name: str, at: list[int]) -> int | None:
 
 def _schedules(x: "Examination", device: str) -> None:
     """One course in each schedule, captured, and eagerly: the bits are the same."""
-    schedules: list[Schedule] = ["split", "loop" if device == "cpu" else "fused"]
+    schedules: list[Schedule] = ["split", "loop"] if device == "cpu" else ["split", "mixed", "fused"]
     sims = [Simulator(x.env, NUM_ENVS, seed=x.seed, device=device, schedule=s) for s in schedules]
     eager = Simulator(x.env, NUM_ENVS, seed=x.seed, device=device, schedule="split")
     for sim in (*sims, eager):

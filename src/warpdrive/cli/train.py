@@ -13,6 +13,7 @@ import torch
 import yaml
 
 from warpdrive.cli.options import ALGORITHMS, CONFIGS, Parser, algorithm_of, find_environment, mlp
+from warpdrive.cli.startup import StartUp
 from warpdrive.env.environment import Env, positive_int, unknown_name
 from warpdrive.env.registry import load_class
 from warpdrive.learn.metrics import MetricsWriter
@@ -44,7 +45,7 @@ def run_settings(
     device: str | None = None,
     precision: Literal["auto", "float32", "tf32", "bf16"] = "auto",
     fuse: bool = True,
-    schedule: Literal["auto", "split", "fused", "loop"] = "auto",
+    schedule: Literal["auto", "split", "mixed", "fused", "loop"] = "auto",
     assign: dict[str, str] | None = None,
     frozen: list[str] | None = None,
     out: str | None = None,
@@ -214,9 +215,14 @@ def choose_num_envs(env: Env, settings: dict[str, Any]) -> int:
     return found.num_envs
 
 
-def train(args: Sequence[str]) -> int:
-    """Train, show progress, and leave a folder with configuration, metrics, checkpoint and replay."""
-    started = time.monotonic()
+def train(args: Sequence[str], began: float = 0.0) -> int:
+    """Train, show progress, and leave a folder with configuration, metrics, checkpoint and replay.
+
+    Args:
+        args: of the command line.
+        began: seconds that imports have taken.
+    """
+    started, start = time.monotonic(), StartUp(began)
     resume = _value_of("--resume", args)
     if resume is not None:
         if not Path(resume, "config.yaml").is_file():
@@ -244,23 +250,27 @@ def train(args: Sequence[str]) -> int:
     if settings["num_envs"] == "auto":
         if resume is not None:
             raise ValueError("num_envs cannot be 'auto' with --resume: a run keeps its number of environments")
+        start.end("simulator")
         settings["num_envs"] = choose_num_envs(env, settings)
+        start.end("measuring sizes")
     sim = make_simulator(env, settings)
     trainer = make_trainer(sim, settings)
     if resume is not None:
         trainer.load(folder / "checkpoint.pt")
+    start.end("simulator")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(_plain(settings), sort_keys=False), encoding="utf-8")
-    return _run(trainer, settings, folder, label, started)
+    return _run(trainer, settings, folder, label, started, start)
 
 
-def _run(trainer: Trainer, settings: dict[str, Any], folder: Path, label: str, started: float) -> int:
+def _run(trainer: Trainer, settings: dict[str, Any], folder: Path, label: str, started: float, start: StartUp) -> int:
     from rich.console import Console
 
     from warpdrive.view.progress import Progress
 
     sim = trainer.sim
     writer = MetricsWriter(folder, keep_updates=trainer.update)
+    start.end("imports")
     title = f"{label}: {settings['num_envs']} x {sim.env.num_agents} agents, {trainer_name(settings)} on {sim.device}"
     checkpoint = folder / "checkpoint.pt"
     plain, episodes = _plain(settings), 0
@@ -277,8 +287,11 @@ def _run(trainer: Trainer, settings: dict[str, Any], folder: Path, label: str, s
         def report(row: dict[str, Any]) -> None:
             nonlocal episodes, first
             if first:
-                row["seconds_to_first_report"] = time.monotonic() - started
                 first = False
+                start.end("first update")
+                where = start.to_dict()
+                row |= where
+                console.print(start.line(where), highlight=False, soft_wrap=True)
             episodes += int(row["episodes"])
             row["episodes_total"] = episodes
             row["seconds"] = time.monotonic() - started
@@ -288,6 +301,9 @@ def _run(trainer: Trainer, settings: dict[str, Any], folder: Path, label: str, s
 
         previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
+            trainer.prepare()
+            if sim.device.type == "cuda":
+                start.end("graph capture")
             trainer.train(settings["env_steps"], report=report, save=save, save_seconds=settings["save_seconds"])
         except KeyboardInterrupt:
             status = 130

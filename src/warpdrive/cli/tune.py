@@ -21,7 +21,7 @@ def tune_settings(
     device: str | None = None,
     precision: Literal["auto", "float32", "tf32", "bf16"] = "auto",
     fuse: bool = True,
-    schedule: Literal["auto", "split", "fused", "loop"] = "auto",
+    schedule: Literal["auto", "split", "mixed", "fused", "loop"] = "auto",
     assign: dict[str, str] | None = None,
     frozen: list[str] | None = None,
     start: int | None = None,

@@ -21,9 +21,10 @@ from warpdrive.sim.store import warp_array, warp_device
 if TYPE_CHECKING:
     from warpdrive.learn.fused_update import FusedUpdate
 
-__all__ = ["Learner"]
+__all__ = ["Learner", "run_length"]
 
 USE = 1 << 22  # keeps the streams of minibatches apart from those of phases and actions
+LONGEST_RUN, LEAST_RUNS = 32, 8  # of environments drawn together; and of such runs in a minibatch
 # Samples in one forward and backward pass: bounds the memory of activations, and keeps them in the CPU's cache.
 CHUNK = {"cuda": 1 << 19, "cpu": 1 << 14}
 
@@ -32,8 +33,16 @@ CHUNK = {"cuda": 1 << 19, "cpu": 1 << 14}
 def _draw_keys(
     seed: wp.array(dtype=wp.int32), update: wp.array(dtype=wp.int32), epoch: int, key_out: wp.array(dtype=wp.int32)
 ):
-    env = wp.tid()
-    key_out[env] = int(stream(seed[0], env, epoch, update[0], wp.static(USE)) >> wp.uint32(1))
+    run = wp.tid()
+    key_out[run] = int(stream(seed[0], run, epoch, update[0], wp.static(USE)) >> wp.uint32(1))
+
+
+def run_length(num_envs: int, minibatches: int) -> int:
+    """How many neighbouring environments are drawn together: a power of two that leaves plenty to draw from."""
+    length, most = 1, min(LONGEST_RUN, num_envs // (LEAST_RUNS * minibatches))
+    while 2 * length <= most and num_envs % (2 * length) == 0:
+        length *= 2
+    return length
 
 
 class Learner:
@@ -79,7 +88,8 @@ class Learner:
         self.discount = torch.tensor([algorithm.gamma, algorithm.gae_lambda], device=device)
         self.counter = torch.zeros(1, dtype=torch.int32, device=device)  # updates done
         self.metrics = torch.zeros(len(METRICS) + 1, device=device)  # the last one: gradient norm
-        self._keys = torch.zeros(self.num_envs, dtype=torch.int32, device=device)
+        self._run_length = run_length(self.num_envs, self.minibatches)
+        self._keys = torch.zeros(self.num_envs // self._run_length, dtype=torch.int32, device=device)
         parameters = [p for p in module.parameters() if p.requires_grad]
         if not parameters:
             raise ValueError(f"policy {name!r} has no trainable parameter; list it in frozen")
@@ -162,18 +172,23 @@ class Learner:
         return mean, 1.0 / (square.sqrt() + 1e-8)
 
     def _minibatches(self, epoch: int) -> list[torch.Tensor | None]:
-        """Indices of the environments of each minibatch; None means all, in place."""
+        """Indices of the environments of each minibatch; None means all, in place.
+
+        What is drawn are runs of neighbouring environments, so that their samples are read from neighbouring addresses;
+        environments are copies that know nothing of one another, and which of them go together does not matter.
+        """
         if self.minibatches == 1:
             return [None]
         wp.launch(
             _draw_keys,
-            self.num_envs,
+            len(self._keys),
             [warp_array(self._seed, wp.int32), warp_array(self.counter, wp.int32), epoch],
             [warp_array(self._keys, wp.int32)],
             device=warp_device(self.device),
             stream=device_stream(self.device),
         )
-        order = torch.argsort(self._keys, stable=True)
+        runs = torch.argsort(self._keys, stable=True)
+        order = (runs[:, None] * self._run_length + torch.arange(self._run_length, device=self.device)).flatten()
         return list(torch.tensor_split(order, self.minibatches))
 
     def _fused_minibatch(self, envs: torch.Tensor | None, moments: torch.Tensor) -> torch.Tensor:

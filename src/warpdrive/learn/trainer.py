@@ -161,7 +161,8 @@ class Trainer:
 
         Args:
             env_steps: the goal; schedules run from 0 to it.
-            report: called with a row of metrics about every `report_seconds` seconds and at the end.
+            report: called with a row of metrics after the first update, about every `report_seconds` seconds and at
+                the end.
             save: called about every `save_seconds` seconds and at the end, unless there was a fault.
 
         Raises:
@@ -171,24 +172,29 @@ class Trainer:
         reported = saved = time.monotonic()
         start_steps = self.env_steps
         self.seconds = {"rollout": 0.0, "update": 0.0}
+        first = True
         while self.env_steps < env_steps:
             self.step()
             now = time.monotonic()
             done = self.env_steps >= env_steps
-            if report and (done or now - reported >= report_seconds):
+            if report and (first or done or now - reported >= report_seconds):
                 self._synchronize()
                 now = time.monotonic()
                 report(self._row(self.env_steps - start_steps, now - reported))
-                reported, start_steps = time.monotonic(), self.env_steps
+                reported, start_steps, first = time.monotonic(), self.env_steps, False
             if save and (done or now - saved >= save_seconds):
                 self.check_faults()  # so that the checkpoint before a fault is kept
                 save()
                 saved = time.monotonic()
 
-    def step(self) -> None:
-        """One update: collect a rollout, then learn from it."""
+    def prepare(self) -> None:
+        """Capture rollout and update as graphs, if that is to be and was not done yet; `step` does it else."""
         if self._graph and not self._captured:
             self._capture()
+
+    def step(self) -> None:
+        """One update: collect a rollout, then learn from it."""
+        self.prepare()
         progress = min(1.0, self.env_steps / self.total_env_steps) if self.total_env_steps else 0.0
         for learner in self.learners.values():
             learner.set_progress(progress)

@@ -25,6 +25,7 @@ from warpdrive.sim.store import start_warp
 
 __all__ = ["STEPS", "Candidate", "choose", "is_worth_measuring", "key_of", "seconds_of"]
 
+SCHEDULES: tuple[Schedule, ...] = ("fused", "mixed", "split")
 # Smaller and larger than the usual one. Blocks of up to 256 threads have enough registers whatever a kernel takes.
 OTHER_BLOCKS = (64, 256)
 # Agents of all environments. Below, a kernel takes a few microseconds whatever it does, and the rule is right.
@@ -34,7 +35,7 @@ STEPS, REPEATS = 10, 5  # that are timed at a time, and how often
 
 @dataclass(frozen=True)
 class Candidate:
-    """A schedule, and for "fused" the most threads of a block."""
+    """A schedule, and for those with fused kernels the threads of a block."""
 
     schedule: Schedule
     block_dim: int = BLOCK
@@ -48,8 +49,8 @@ def is_worth_measuring(num_envs: int, num_agents: int, device: torch.device) -> 
 def choose(key: Mapping[str, Any], seconds: Callable[[Candidate], float]) -> Candidate:
     """The candidate that was fastest when this key was measured, which is now if it never was.
 
-    First the schedules are compared, each with the usual block; then, if it is fused, other blocks: every block size is
-    compiled anew.
+    First the schedules are compared, each with the usual block; then, if it has fused kernels, other blocks, for each
+    of which they are compiled anew.
 
     Args:
         key: plain data, all that the choice depends on; see key_of.
@@ -59,10 +60,10 @@ def choose(key: Mapping[str, Any], seconds: Callable[[Candidate], float]) -> Can
     known = _read(path, key)
     if known is not None:
         return known
-    times = {candidate: seconds(candidate) for candidate in (Candidate("fused"), Candidate("split"))}
+    times = {candidate: seconds(candidate) for candidate in map(Candidate, SCHEDULES)}
     winner = min(times, key=times.__getitem__)
-    if winner.schedule == "fused":
-        times |= {candidate: seconds(candidate) for candidate in (Candidate("fused", b) for b in OTHER_BLOCKS)}
+    if winner.schedule != "split":
+        times |= {candidate: seconds(candidate) for candidate in (Candidate(winner.schedule, b) for b in OTHER_BLOCKS)}
         winner = min(times, key=times.__getitem__)
     _write(path, key, winner, times)
     return winner
@@ -153,7 +154,7 @@ def _read(path: Path, key: Mapping[str, Any]) -> Candidate | None:
         fits = content["key"] == json.loads(json.dumps(key))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    sound = chosen.schedule in ("fused", "split") and chosen.block_dim in (BLOCK, *OTHER_BLOCKS)
+    sound = chosen.schedule in SCHEDULES and chosen.block_dim in (BLOCK, *OTHER_BLOCKS)
     return chosen if fits and sound else None
 
 

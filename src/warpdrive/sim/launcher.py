@@ -13,16 +13,16 @@ from warpdrive.env.spaces import Box
 from warpdrive.sim.program import Program
 from warpdrive.sim.store import Results, Store, warp_array, warp_device
 
-__all__ = ["BLOCK", "Launcher", "Schedule", "choose_schedule", "choose_unit", "device_stream"]
+__all__ = ["BLOCK", "ON_CUDA", "Launcher", "Schedule", "choose_schedule", "choose_unit", "device_stream"]
 
-Schedule = Literal["auto", "split", "fused", "loop"]
+Schedule = Literal["auto", "split", "mixed", "fused", "loop"]
 BLOCK = 128  # threads of a fused kernel's block, where nothing was measured
-FUSED_UP_TO = (
-    64  # agents: beyond, one kernel a phase was faster on an H200 (Tag, 110 agents: 223 against 269 us a step)
-)
+FUSED_UP_TO = 64  # agents: beyond, "mixed" is as fast as a rule on an H200, and compiles in a fraction of the time
+ON_CUDA = ("fused", "mixed")
 WARP = 32
 LEAST_LANES = 24  # of a warp that environments must fill for it to be their unit
 MOST_STEPS = 1000  # in one launch: so that a program can be interrupted
+ONE_STEP = [1, 0]  # num_steps and randomize: with the actions that are there
 CHUNK = 32  # environments that one CPU thread takes at least
 
 
@@ -38,11 +38,11 @@ def choose_schedule(schedule: Schedule, num_agents: int, device: torch.device) -
         ValueError: an unknown schedule, or one that cannot run this environment on this device.
     """
     if schedule == "auto":
-        return ("fused" if num_agents <= FUSED_UP_TO else "split") if device.type == "cuda" else "loop"
-    if schedule not in ("split", "fused", "loop"):
-        raise ValueError(f"schedule must be 'auto', 'split', 'fused' or 'loop', got {schedule!r}")
-    if schedule == "fused" and device.type != "cuda":
-        raise ValueError("schedule 'fused' needs a CUDA device; on the CPU take 'loop' or 'split'")
+        return ("fused" if num_agents <= FUSED_UP_TO else "mixed") if device.type == "cuda" else "loop"
+    if schedule not in ("split", "mixed", "fused", "loop"):
+        raise ValueError(f"schedule must be 'auto', 'split', 'mixed', 'fused' or 'loop', got {schedule!r}")
+    if schedule in ON_CUDA and device.type != "cuda":
+        raise ValueError(f"schedule {schedule!r} needs a CUDA device; on the CPU take 'loop' or 'split'")
     return schedule
 
 
@@ -62,7 +62,8 @@ class Launcher:
     Args:
         program: the kernels.
         store: the arrays they run over.
-        schedule: as from choose_schedule: "split" (one kernel a phase), "fused" (one kernel, CUDA), "loop" (one
+        schedule: as from choose_schedule: "split" (one kernel a phase), "fused" (one kernel, CUDA), "mixed" (one
+            kernel for each observe phase, one for what comes before and one for what comes after, CUDA), "loop" (one
             thread an environment).
         params: values of the built-in and the author's parameters.
         block_dim: threads a block of the fused kernel where each has one agent, a multiple of 32.
@@ -94,17 +95,18 @@ class Launcher:
         if self.schedule == "split":
             for i in range(len(program.calls)):
                 program.phase_kernel(i)
-        for guarded_only in (False, True):
-            if self.schedule == "fused":
-                program.fused_kernel(guarded_only, self.unit)
-            elif self.schedule == "loop":
-                program.loop_kernel(guarded_only)
-        for i in self._observe_calls():
+        if self.schedule in ON_CUDA:
+            program.fused_kernel("step" if self.schedule == "fused" else "change", self.unit)
+            program.fused_kernel("reset", self.unit)
+        elif self.schedule == "loop":
+            program.loop_kernel(guarded_only=False)
+            program.loop_kernel(guarded_only=True)
+        for i in program.observe_calls:
             program.phase_kernel(i)
         for name in self._constants:
             program.random_kernel(name)
         program.load(self.device)
-        if self.schedule == "fused":
+        if self.schedule in ON_CUDA:
             program.load(self.device, block_dim=self.block_dim)
 
     def _space_arrays(self, group: str) -> dict[str, Any]:
@@ -114,10 +116,6 @@ class Launcher:
             bounds = {"low": space.low, "high": space.high}
             return {name: wp.array(bound, dtype=wp.float32, device=self.device) for name, bound in bounds.items()}
         return {"heads": wp.array(space.heads, dtype=wp.int32, device=self.device)}
-
-    def _observe_calls(self) -> range:
-        count = len(self.program.env.observe)
-        return range(self.program.first_guarded - count, self.program.first_guarded)
 
     def struct(self, results: Results, counting: bool = True) -> Any:
         """The state struct that points at the store and leaves its results in `results`."""
@@ -162,7 +160,7 @@ class Launcher:
     def observe(self, results: Results) -> Callable[[], None]:
         """A launch of the observe phases alone."""
         s = self.struct(results)
-        return self._run([self._phase(i, s) for i in self._observe_calls()], results)
+        return self._run([self._phase(i, s) for i in self.program.observe_calls], results)
 
     def randomize(self, group: str, results: Results) -> Callable[[], None]:
         """A launch that gives the agents of a group random actions, by the masks of `results`."""
@@ -172,7 +170,7 @@ class Launcher:
 
     def random_steps(self, results: Results) -> Callable[[int], None] | None:
         """A launch of some number of whole steps with random actions, or None where each kernel is a part of one."""
-        if self.schedule == "split":
+        if self.schedule not in ("fused", "loop"):
             return None
         commands = self._whole(self.struct(results), guarded_only=False)
         run = self._in_parallel(commands, results) if self._pool else self._run(commands, results)
@@ -187,27 +185,37 @@ class Launcher:
         return repeat
 
     def _launch(self, s: Any, results: Results, guarded_only: bool) -> Callable[[], None]:
+        program = self.program
         if self.schedule == "split":
-            calls = range(self.program.first_guarded if guarded_only else 0, len(self.program.calls))
+            calls = range(program.first_guarded if guarded_only else 0, len(program.calls))
             return self._run([self._phase(i, s) for i in calls], results)
+        if self.schedule == "mixed":
+            before = (
+                [] if guarded_only else [self._fused("change", s), *(self._phase(i, s) for i in program.observe_calls)]
+            )
+            return self._run([*before, self._fused("reset", s)], results)
         commands = self._whole(s, guarded_only)
         return self._in_parallel(commands, results) if self._pool else self._run(commands, results)
 
     def _whole(self, s: Any, guarded_only: bool) -> list[Any]:
         """The launches, independent of one another, that make a whole step (or the guarded end of one)."""
-        program, num_envs = self.program, self.store.num_envs
-        more = [] if guarded_only else [1, 0]  # one step, with the actions that are there
         if self.schedule == "fused":
-            size = WARP if self.unit == "warp" else self.block_dim
-            units = self.block_dim // size
-            blocks = -(-num_envs // (self.envs_per_unit * units))
-            inputs = [s, num_envs, size, units, self.envs_per_unit, *more]
-            kernel = program.fused_kernel(guarded_only, self.unit)
-            return [self._record(kernel, (blocks, self.block_dim), inputs, self.block_dim)]
+            return [self._fused("reset" if guarded_only else "step", s)]
+        num_envs = self.store.num_envs
         parts = min(os.cpu_count() or 1, num_envs // CHUNK) if self._pool else 1
         bounds = [num_envs * k // parts for k in range(parts + 1)]
-        kernel = program.loop_kernel(guarded_only)
+        kernel = self.program.loop_kernel(guarded_only)
+        more = [] if guarded_only else ONE_STEP
         return [self._record(kernel, b - a, [s, a, *more]) for a, b in itertools.pairwise(bounds)]
+
+    def _fused(self, part: str, s: Any) -> Any:
+        size = WARP if self.unit == "warp" else self.block_dim
+        units = self.block_dim // size
+        blocks = -(-self.store.num_envs // (self.envs_per_unit * units))
+        inputs = [s, self.store.num_envs, size, units, self.envs_per_unit, *(ONE_STEP if part == "step" else [])]
+        return self._record(
+            self.program.fused_kernel(part, self.unit), (blocks, self.block_dim), inputs, self.block_dim
+        )
 
     def _phase(self, i: int, s: Any) -> Any:
         call, env = self.program.calls[i], self.store.env

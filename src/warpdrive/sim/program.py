@@ -218,6 +218,20 @@ class Program:
         """Index of the first call that runs only where an environment is over."""
         return next(i for i, call in enumerate(self.calls) if call.guarded)
 
+    @property
+    def observe_calls(self) -> range:
+        """Indices of the calls that write the observations of a step."""
+        return range(self.first_guarded - len(self.env.observe), self.first_guarded)
+
+    def _part(self, part: str) -> range:
+        """Indices of the calls of a part of a step: "step" (all), "change" or "reset"."""
+        last = len(self.calls)
+        return {
+            "step": range(last),
+            "change": range(self.observe_calls.start),
+            "reset": range(self.first_guarded, last),
+        }[part]
+
     # ------------------------------------------------------------------ kernels
 
     def _compile(self, key: str, lines: list[str]) -> Any:
@@ -316,7 +330,7 @@ class Program:
         arguments = "s: State, order: wp.array(dtype=int), first: int, last: int, first_env: int"
         return self._kernel(key, [f"def {key}({arguments}):", "    env = first_env + wp.tid()", *body])
 
-    def fused_kernel(self, guarded_only: bool, unit: str) -> Any:
+    def fused_kernel(self, part: str, unit: str) -> Any:
         """Kernel over (blocks, threads): whole environments in each unit of threads, for CUDA.
 
         Its arguments are (s, num_envs, size, units, envs_per_unit): threads of a unit and units of a block; and for
@@ -324,11 +338,13 @@ class Program:
         so a unit goes on with its own to the next step. Between phases the threads of a unit wait for one another.
 
         Args:
-            guarded_only: only the calls for environments that are over.
+            part: "step", all calls; "change", those before the observations; "reset", those for environments that are
+                over.
             unit: "warp" or "block", in which each thread has one agent; or "strided", a block for one environment, in
                 which each thread has every size-th agent.
         """
-        key, more = ("fused_reset", "") if guarded_only else ("fused_step", ", num_steps: int, randomize: int")
+        calls = self._part(part)
+        key, more = f"fused_{part}", ", num_steps: int, randomize: int" if part == "step" else ""
         barrier = "warp" if unit == "warp" else "block"
         lines = [
             f"def {key}(s: State, num_envs: int, size: int, units: int, envs_per_unit: int{more}):",
@@ -342,7 +358,7 @@ class Program:
         if unit == "strided":
             lines[2:] = ["    env = block", "    inside = bool(True)"]
         indent = "    "
-        if not guarded_only:
+        if part == "step":
             indent = "        "
             lines.append("    for _ in range(num_steps):")
             lines.append("        if inside and randomize != 0:")
@@ -352,9 +368,8 @@ class Program:
             lines.append(f"        {barrier}_barrier()")
         lines.append(f"{indent}here = inside")
         entered = False
-        for i, call in enumerate(self.calls):
-            if guarded_only and not call.guarded:
-                continue
+        for i in calls:
+            call = self.calls[i]
             if call.guarded and not entered:
                 lines += [f"{indent}if here:", f"{indent}    here = s.over[env]", f"{indent}if {barrier}_any(here):"]
                 indent, entered = indent + "    ", True

@@ -10,7 +10,7 @@ import warp as wp
 from warpdrive.env.environment import Env, positive_int, unknown_name
 from warpdrive.env.spaces import Box
 from warpdrive.sim.choice import STEPS, Candidate, choose, is_worth_measuring, key_of, seconds_of
-from warpdrive.sim.launcher import Launcher, Schedule, choose_schedule, choose_unit
+from warpdrive.sim.launcher import ON_CUDA, Launcher, Schedule, choose_schedule, choose_unit
 from warpdrive.sim.memory import release_memory
 from warpdrive.sim.program import Program
 from warpdrive.sim.store import Results, Store, start_warp
@@ -54,8 +54,8 @@ class Simulator:
         seed: of all random numbers; the same seed gives the same bits on the same device.
         device: "cpu", "cuda", "cuda:N"; None: the GPU if there is one.
         obs_dtype: torch.float32 or torch.bfloat16; None: bfloat16 on a GPU, float32 on the CPU.
-        schedule: "split", "fused" (GPU), "loop", or "auto"; the results are the same to the bit. With "auto" a large
-            simulation on a GPU measures which is fastest, once: the choice is kept on disk.
+        schedule: "split", "mixed" or "fused" (GPU), "loop", or "auto"; the results are the same to the bit. With "auto"
+            a large simulation on a GPU measures which is fastest, once: the choice is kept on disk.
         env_offset: index of the first environment among those of several processes.
 
     Attributes:
@@ -146,7 +146,7 @@ class Simulator:
         return Store(self.env, self.num_envs, self.device, obs_dtype)
 
     def _make_program(self, dtypes: dict[str, torch.dtype], schedule: Schedule) -> Program:
-        variant = f"fused {choose_unit(self.env.num_agents)}" if schedule == "fused" else schedule
+        variant = f"{schedule} {choose_unit(self.env.num_agents)}" if schedule in ON_CUDA else schedule
         return Program.of(self.env, dtypes, f"{variant} {self.device}")
 
     def of_group(self, array: torch.Tensor, group: str) -> torch.Tensor:

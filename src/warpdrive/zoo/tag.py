@@ -326,41 +326,35 @@ def nearest_others(slots: int) -> Any:
 
 
 @functools.cache
-def observe_phase(slots: int | None) -> Any:
-    """The observe phase: of the nearest `slots` others, or of all for None.
-
-    It is one for both groups, so that on a GPU they search side by side.
-    """
-    if slots is None:
-
-        @wd.per_agent
-        def observe_all(s: TagState, env: int, agent: int):
-            if agent < s.runners.first:
-                see_all(s, s.taggers.obs, env, agent, agent)
-            else:
-                see_all(s, s.runners.obs, env, agent - s.runners.first, agent)
-
-        return observe_all
-
+def see_nearest(slots: int) -> Any:
+    """Make the function that writes what one agent sees of its `slots` nearest others in the game."""
     find = nearest_others(slots)
-    Indices = wp.types.vector(slots, int)
 
     @wp.func
-    def see(s: Any, obs: Any, env: int, i: int, agent: int, nearest: Indices):
+    def see(s: Any, obs: Any, env: int, i: int, agent: int):
+        nearest = find(s, env, agent)
         x_axis = frame(s, env, agent)
         for k in range(slots):
             describe(s, obs, env, i, x_axis, agent, nearest[k], k, slots)
         tell_time(s, obs, env, i, agent, 7 * slots)
 
-    @wd.per_agent
-    def observe_nearest(s: TagState, env: int, agent: int):
-        nearest = find(s, env, agent)
-        if agent < s.runners.first:
-            see(s, s.taggers.obs, env, agent, agent, nearest)
-        else:
-            see(s, s.runners.obs, env, agent - s.runners.first, agent, nearest)
+    return see
 
-    return observe_nearest
+
+@functools.cache
+def observe_phases(slots: int | None) -> tuple[Any, Any]:
+    """The observe phases of both groups: of the nearest `slots` others, or of all for None."""
+    see = see_all if slots is None else see_nearest(slots)
+
+    @wd.per_agent("taggers")
+    def observe_tagger(s: TagState, env: int, i: int):
+        see(s, s.taggers.obs, env, i, s.taggers.first + i)
+
+    @wd.per_agent("runners")
+    def observe_runner(s: TagState, env: int, i: int):
+        see(s, s.runners.obs, env, i, s.runners.first + i)
+
+    return observe_tagger, observe_runner
 
 
 # ---------------------------------------------------------------- the environment
@@ -462,7 +456,7 @@ class Tag(wd.Env):
         self.grid_length = grid_length
         num_others = num_taggers + num_runners - 1
         slots = num_others if use_full_observation else num_other_agents_observed
-        self.observe = (observe_phase(None if use_full_observation else slots),)
+        self.observe = observe_phases(None if use_full_observation else slots)
         action = wd.MultiDiscrete(num_acceleration_levels + 1, num_turn_levels + 1)
         super().__init__(
             groups={
