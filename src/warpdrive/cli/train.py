@@ -43,7 +43,8 @@ def run_settings(
     env_steps: int = 1_000_000,
     seed: int = 0,
     device: str | None = None,
-    precision: Literal["auto", "float32", "bf16"] = "auto",
+    precision: Literal["auto", "float32", "tf32", "bf16"] = "auto",
+    fuse: bool = True,
     schedule: Literal["auto", "split", "mixed", "fused", "loop"] = "auto",
     assign: dict[str, str] | None = None,
     frozen: list[str] | None = None,
@@ -59,7 +60,9 @@ def run_settings(
         env_steps: environment steps to train for, over all environments together.
         seed: of all random numbers; the same seed gives the same result on the same device.
         device: cpu, cuda or cuda:N; by default the GPU if there is one.
-        precision: of observations and of the policies' arithmetic; auto is bf16 on a GPU and float32 on the CPU.
+        precision: of observations and of the policies' arithmetic; auto is bf16 on a GPU and float32 on the CPU; tf32
+            is float32 but for products of fused kernels on a GPU.
+        fuse: whether policies run as fused kernels where they can, on a GPU with Triton.
         schedule: how the phases of a step are run; the results are the same.
         assign: group -> group whose policy it shares, e.g. '{runners: taggers}'.
         frozen: groups whose policies act but do not learn.
@@ -147,7 +150,7 @@ def _value_of(option: str, args: Sequence[str]) -> str | None:
 
 def simulator_options(settings: dict[str, Any]) -> dict[str, Any]:
     """What a run's settings say of its simulator besides environment, number and seed."""
-    kinds = {"auto": None, "float32": torch.float32, "bf16": torch.bfloat16}
+    kinds = {"auto": None, "float32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
     return {
         "device": settings["device"],
         "obs_dtype": kinds[settings["precision"]],
@@ -163,7 +166,7 @@ def make_simulator(env: Env, settings: dict[str, Any], num_envs: int | None = No
 
 
 def trainer_options(env: Env, settings: dict[str, Any]) -> dict[str, Any]:
-    """Policies, algorithm, assign and frozen, that a run's settings describe, as wd.Trainer takes them."""
+    """What a run's settings say of its trainer besides the simulator, as wd.Trainer takes it."""
     assign = {group: group for group in env.groups} | (settings["assign"] or {})
     for group in assign.values():
         if group not in env.groups:
@@ -173,7 +176,14 @@ def trainer_options(env: Env, settings: dict[str, Any]) -> dict[str, Any]:
     }
     options = dict(settings["algorithm"])
     algorithm = algorithm_of(options.pop("name"))(**options)
-    return {"policies": policies, "algorithm": algorithm, "assign": assign, "frozen": settings["frozen"] or ()}
+    return {
+        "policies": policies,
+        "algorithm": algorithm,
+        "assign": assign,
+        "frozen": settings["frozen"] or (),
+        "precision": "tf32" if settings["precision"] == "tf32" else "auto",  # else as the observations
+        "fuse": settings["fuse"],
+    }
 
 
 def make_trainer(sim: Simulator, settings: dict[str, Any]) -> Trainer:

@@ -19,7 +19,8 @@ __all__ = ["tune"]
 
 def tune_settings(
     device: str | None = None,
-    precision: Literal["auto", "float32", "bf16"] = "auto",
+    precision: Literal["auto", "float32", "tf32", "bf16"] = "auto",
+    fuse: bool = True,
     schedule: Literal["auto", "split", "mixed", "fused", "loop"] = "auto",
     assign: dict[str, str] | None = None,
     frozen: list[str] | None = None,
@@ -33,7 +34,9 @@ def tune_settings(
 
     Args:
         device: cpu, cuda or cuda:N; by default the GPU if there is one.
-        precision: of observations and of the policies' arithmetic; auto is bf16 on a GPU and float32 on the CPU.
+        precision: of observations and of the policies' arithmetic; auto is bf16 on a GPU and float32 on the CPU; tf32
+            is float32 but for products of fused kernels on a GPU.
+        fuse: whether policies run as fused kernels where they can, on a GPU with Triton.
         schedule: how the phases of a step are run.
         assign: group -> group whose policy it shares, e.g. '{runners: taggers}'.
         frozen: groups whose policies act but do not learn.

@@ -407,6 +407,7 @@ class FusedUpdate:
 
     Attributes:
         total: float32, what `run` leaves: the gradients of all parameters end to end, then the METRICS.
+        flat_gradient: the view of `total` that holds the gradients.
         gradients: parameter by parameter the view of `total` that holds its gradient.
         metrics: the view of `total` that holds the METRICS.
     """
@@ -425,8 +426,7 @@ class FusedUpdate:
         parameters = list(module.parameters())
         device = parameters[0].device
         layers = [module.actor] if module.critic is None else [module.actor, module.critic]
-        self._widths = [layer.out_features for layer in module.actor]
-        self.tiles = tiles or update_tiles(max(self._widths))
+        self.tiles = tiles or update_tiles(max(module.hidden))
         ends = list(itertools.accumulate((p.numel() for p in parameters), initial=0))
         offsets = {p: start for p, start in zip(parameters, ends[:-1], strict=True)}
         columns = ends[-1] + len(METRICS)
@@ -437,7 +437,7 @@ class FusedUpdate:
         self._partial = torch.zeros(len(self.samples) * self._programs, columns + 1, device=device)
         self.total = torch.zeros(columns, device=device)
         self.gradients = [self.total[start : start + p.numel()].view_as(p) for p, start in offsets.items()]
-        self.metrics = self.total[ends[-1] :]
+        self.flat_gradient, self.metrics = self.total[: ends[-1]], self.total[ends[-1] :]
         self._towers = [self._tower(tower, i, offsets, ends[-1]) for i, tower in enumerate(layers)]
         self._clipped = clipped
 
@@ -494,7 +494,7 @@ class FusedUpdate:
         alive = s.alive.view(torch.uint8)
         normalizer = self.module.normalizer
         mask = s.mask if s.mask is not None else s.obs
-        h1, h2 = self._widths[0], self._widths[-1]
+        h1, h2 = self.module.hidden[0], self.module.hidden[-1]
         _gradients[(self._programs,)](
             s.obs,
             mask,
@@ -529,7 +529,7 @@ class FusedUpdate:
             H1P=block(h1),
             H2=h2,
             H2P=block(h2),
-            LAYERS=len(self._widths),
+            LAYERS=len(self.module.hidden),
             TANH=self.module.activation == "tanh",
             NORMALIZE=normalizer is not None,
             BOX=isinstance(self.space, Box),

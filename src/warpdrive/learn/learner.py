@@ -1,6 +1,6 @@
 """One policy's learning: advantages, minibatches, losses and optimiser steps over a rollout."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import warp as wp
@@ -17,6 +17,9 @@ from warpdrive.learn.rollout import Rollout, Samples
 from warpdrive.learn.schedule import linear
 from warpdrive.sim.launcher import device_stream
 from warpdrive.sim.store import warp_array, warp_device
+
+if TYPE_CHECKING:
+    from warpdrive.learn.fused_update import FusedUpdate
 
 __all__ = ["Learner", "run_length"]
 
@@ -93,7 +96,14 @@ class Learner:
             raise ValueError(f"policy {name!r} has no trainable parameter; list it in frozen")
         self.parameters = parameters
         self.optimizer = Adam(parameters, self.rate, algorithm.adam_eps)
-        self._loss = SurrogateLoss(space, clipped=isinstance(algorithm, PPO))
+        clipped = isinstance(algorithm, PPO)
+        self._loss = SurrogateLoss(space, clipped=clipped)
+        self._fused: FusedUpdate | None = None
+        if getattr(module, "fused", False):
+            from warpdrive.learn import fused_update  # not everywhere there is Triton
+
+            products = module.products(samples[0].obs.dtype)
+            self._fused = fused_update.FusedUpdate(module, space, clipped=clipped, samples=samples, precision=products)
 
     def set_progress(self, progress: float) -> None:
         """Set what follows a schedule, for `progress` from 0 to 1 of training."""
@@ -140,9 +150,10 @@ class Learner:
         weights = [s.flat(s.alive).float() for s in self.samples]
         moments = self._advantage_moments([s.flat(s.advantage) for s in self.samples], weights)
         total = torch.zeros_like(self.metrics)
+        step = self._minibatch if self._fused is None else self._fused_minibatch
         for epoch in range(self.epochs):
             for part in self._minibatches(epoch):
-                total += self._minibatch(part, *moments)
+                total += step(part, moments)
         self.metrics.copy_(total / (self.epochs * self.minibatches))
         normalizer = getattr(self.module, "normalizer", None)
         if normalizer is not None:
@@ -150,16 +161,14 @@ class Learner:
                 normalizer.update(s.flat(s.obs[:-1]), weight)
         self.counter.add_(1)
 
-    def _advantage_moments(
-        self, advantages: list[torch.Tensor], weights: list[torch.Tensor]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean, and one over the standard deviation, of the advantages of agents that took part."""
+    def _advantage_moments(self, advantages: list[torch.Tensor], weights: list[torch.Tensor]) -> torch.Tensor:
+        """Mean, and one over the standard deviation, of the advantages of agents that took part: (2,)."""
         if not self.algorithm.normalize_advantage:
-            return torch.zeros((), device=self.device), torch.ones((), device=self.device)
+            return torch.arange(2.0, device=self.device)
         count = sum(w.sum() for w in weights).clamp(min=1.0)  # type: ignore[union-attr]
         mean = sum((a * w).sum() for a, w in zip(advantages, weights, strict=True)) / count
         square = sum(((a - mean).square() * w).sum() for a, w in zip(advantages, weights, strict=True)) / count
-        return mean, 1.0 / (square.sqrt() + 1e-8)
+        return torch.stack([mean, 1.0 / (square.sqrt() + 1e-8)])
 
     def _minibatches(self, epoch: int) -> list[torch.Tensor | None]:
         """Indices of the environments of each minibatch; None means all, in place.
@@ -181,15 +190,30 @@ class Learner:
         order = (runs[:, None] * self._run_length + torch.arange(self._run_length, device=self.device)).flatten()
         return list(torch.tensor_split(order, self.minibatches))
 
-    def _minibatch(self, envs: torch.Tensor | None, shift: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-        """One optimiser step; returns its metrics."""
+    def _fused_minibatch(self, envs: torch.Tensor | None, moments: torch.Tensor) -> torch.Tensor:
+        """As _minibatch, by fused kernels."""
+        fused = self._fused
+        assert fused is not None
+        if self._moments_of_minibatch:
+            advantages = [taken(s, s.advantage, envs) for s in self.samples]
+            moments = self._advantage_moments(advantages, [taken(s, s.alive, envs).float() for s in self.samples])
+        fused.run(envs, self.coefficients, moments)
+        norm = torch.linalg.vector_norm(fused.flat_gradient)
+        fused.flat_gradient.mul_((self.algorithm.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
+        for parameter, gradient in zip(self.parameters, fused.gradients, strict=True):
+            parameter.grad = gradient
+        self.optimizer.step()
+        return torch.cat([fused.metrics, norm.reshape(1)])
+
+    def _minibatch(self, envs: torch.Tensor | None, moments: torch.Tensor) -> torch.Tensor:
+        """One optimiser step, with advantages shifted and scaled by `moments`; returns its metrics."""
         for parameter in self.parameters:
             parameter.grad = None
         batches = [_Batch(s, envs) for s in self.samples]
         if self._moments_of_minibatch:
-            shift, scale = self._advantage_moments([b.advantage for b in batches], [b.weight for b in batches])
+            moments = self._advantage_moments([b.advantage for b in batches], [b.weight for b in batches])
         count = sum(b.weight.sum() for b in batches).clamp(min=1.0)  # type: ignore[union-attr]
-        moments = torch.stack([shift, scale, 1.0 / count])
+        moments = torch.cat([moments, (1.0 / count).reshape(1)])
         metrics = torch.zeros(len(METRICS), device=self.device)
         for batch in batches:
             for rows in batch.chunks(CHUNK[self.device.type]):
@@ -226,19 +250,24 @@ class Learner:
         self.counter.copy_(state["counter"])
 
 
+def taken(s: Samples, array: torch.Tensor, envs: torch.Tensor | None) -> torch.Tensor:
+    """One of a segment's arrays, of all environments or of those given, flat in memory order."""
+    if envs is None:
+        return s.flat(array)
+    # Gather in memory order: whole runs of agents at a time, and the result again is feature-major.
+    order = (3, 0, 2, 1) if s.env_fastest else (3, 0, 1, 2)
+    memory = array.unsqueeze(-1) if array.dim() == 3 else array
+    memory = memory.permute(order).index_select(3 if s.env_fastest else 2, envs)
+    flat = memory.reshape(memory.shape[0], -1).t()
+    return flat[:, 0] if array.dim() == 3 else flat
+
+
 class _Batch:
-    """One segment's samples, of all environments or of those given, flat in memory order."""
+    """One segment's samples, of all environments or of those given."""
 
     def __init__(self, s: Samples, envs: torch.Tensor | None) -> None:
         def take(array: torch.Tensor) -> torch.Tensor:
-            if envs is None:
-                return s.flat(array)
-            # Gather in memory order: whole runs of agents at a time, and the result again is feature-major.
-            order = (3, 0, 2, 1) if s.env_fastest else (3, 0, 1, 2)
-            memory = array.unsqueeze(-1) if array.dim() == 3 else array
-            memory = memory.permute(order).index_select(3 if s.env_fastest else 2, envs)
-            flat = memory.reshape(memory.shape[0], -1).t()
-            return flat[:, 0] if array.dim() == 3 else flat
+            return taken(s, array, envs)
 
         steps = s.log_prob.shape[0]
         self.obs = take(s.obs[:steps])

@@ -153,7 +153,7 @@ class Rollout:
 
     def _cast(self, s: Samples) -> list[Weights]:
         module = self.policies[s.segment.policy]
-        return [module.weights(s.obs.dtype)] if isinstance(module, ActorCritic) else []
+        return [module.weights(module.kind(s.obs.dtype))] if isinstance(module, ActorCritic) else []
 
     def _sampler(self, s: Samples, fault: torch.Tensor) -> ActionSampler:
         sim, a, b = self.sim, s.segment.first, s.segment.last

@@ -17,7 +17,8 @@ from warpdrive.learn.learner import Learner
 from warpdrive.learn.loss import METRICS
 from warpdrive.learn.ppo import PPO
 from warpdrive.learn.rollout import Rollout
-from warpdrive.policy.mlp import MLP
+from warpdrive.policy.fused import fusion
+from warpdrive.policy.mlp import MLP, PRECISIONS, ActorCritic, Precision
 from warpdrive.sim.simulator import Simulator, capture
 
 __all__ = ["Trainer"]
@@ -35,6 +36,9 @@ class Trainer:
         assign: group -> policy, or a list with a policy for each agent; by default each group has the policy of its
             name, or all have the only one.
         frozen: names of policies that act but do not learn.
+        precision: of the products in wd.MLP policies: "auto" (as the observations: bfloat16, or float32), "float32",
+            "tf32" (in fused kernels; elsewhere float32) or "bf16". Sums and weights are float32.
+        fuse: whether wd.MLP policies run as fused kernels where they can: on CUDA with Triton, within limits.
         graph: whether rollout and update are captured as CUDA graphs; on the CPU there are none.
 
     Attributes:
@@ -53,9 +57,13 @@ class Trainer:
         *,
         assign: Assignment | None = None,
         frozen: Iterable[str] = (),
+        precision: Precision = "auto",
+        fuse: bool = True,
         graph: bool = True,
     ) -> None:
-        self.sim = sim
+        if precision not in PRECISIONS:
+            raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+        self.sim, self.precision, self.fuse = sim, precision, fuse
         self.descriptions = dict(policies)
         self.assign = dict(assign or {})
         self.segments = segments(sim.env, self.descriptions, assign)
@@ -132,6 +140,10 @@ class Trainer:
                 f"policy {name!r} must map observations (B, {group.obs}) to (B, {group.action.num_outputs + 1}), the "
                 f"parameters of the actions and the value; for B = 2 it gave {tuple(out.shape)}"
             )
+        if isinstance(module, ActorCritic):
+            module.precision = self.precision
+            kind = self.sim.store.group_obs_dtype(next(s.group for s in self.segments if s.policy == name))
+            module.fused = self.fuse and fusion(module, kind, self.sim.device) != ""
         return module
 
     # ------------------------------------------------------------------ the loop

@@ -19,7 +19,7 @@ from warpdrive.learn.ppo import PPO
 from warpdrive.learn.rollout import rollout_bytes
 from warpdrive.learn.size_search import GAIN, Measured, SizeSearch
 from warpdrive.learn.trainer import Trainer
-from warpdrive.policy.mlp import MLP
+from warpdrive.policy.mlp import MLP, Precision
 from warpdrive.sim.launcher import Schedule
 from warpdrive.sim.memory import Peak, free_memory, is_out_of_memory, release_memory
 from warpdrive.sim.simulator import Simulator, choose_device
@@ -82,6 +82,8 @@ def tune(
     *,
     assign: Assignment | None = None,
     frozen: Iterable[str] = (),
+    precision: Precision = "auto",
+    fuse: bool = True,
     device: str | torch.device | None = None,
     obs_dtype: torch.dtype | None = None,
     schedule: Schedule = "auto",
@@ -97,7 +99,8 @@ def tune(
     The rate says nothing of how well each step teaches: more environments and longer rollouts mean fewer updates.
 
     Args:
-        env, policies, algorithm, assign, frozen, device, obs_dtype, schedule: as wd.Simulator and wd.Trainer take them.
+        env, policies, algorithm, assign, frozen, precision, fuse, device, obs_dtype, schedule: as wd.Simulator and
+            wd.Trainer take them.
         start: number of environments to begin with; None: 16 on the CPU, 128 on a GPU.
         most_envs: the most to try; None: no limit but memory.
         lengths: whether to try other lengths of the rollout than the algorithm's.
@@ -125,7 +128,8 @@ def tune(
         sim = Simulator(env, num_envs, device=place, obs_dtype=obs_dtype, schedule=schedule)
         copies = {name: copy.deepcopy(policy) for name, policy in policies.items()}
         one_for_all = None if isinstance(algorithm, Mapping) else sized[""]
-        return Trainer(sim, copies, one_for_all or sized, assign=assign, frozen=frozen)
+        options: dict[str, Any] = {"assign": assign, "frozen": frozen, "precision": precision, "fuse": fuse}
+        return Trainer(sim, copies, one_for_all or sized, **options)
 
     def free() -> int:
         release_memory(place)
