@@ -135,6 +135,13 @@ class Launcher:
         s = self.struct(results)
         return self._run([self._phase(i, s) for i in self._observe_calls()], results)
 
+    def script(self, group: str, policy: str, results: Results) -> Callable[[], None]:
+        """A launch in which a scripted policy writes the actions of its group; `results` are those of the last step."""
+        kernel = self.program.script_kernels[group, policy]
+        self.program.load_scripts(self.device)
+        dim = (self.store.num_envs, self.store.env.groups[group].count)
+        return self._run([self._record(kernel, dim, [self.struct(results)])], results)
+
     def _launch(self, s: Any, results: Results, guarded_only: bool) -> Callable[[], None]:
         program, num_envs = self.program, self.store.num_envs
         if self.schedule == "split":
