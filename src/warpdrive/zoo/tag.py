@@ -40,8 +40,10 @@ class TagState(wd.space.Cells):
     max_speed_runner: wd.Param[float]
     first_change: wd.Param[float]  # of acceleration, by action 1; each further action adds change_spacing
     change_spacing: wd.Param[float]
+    change_levels: wd.Param[int]
     first_turn: wd.Param[float]  # radians, by action 1; each further action adds turn_spacing
     turn_spacing: wd.Param[float]
+    turn_levels: wd.Param[int]
     reach: wd.Param[float]  # a tagger closer than this tags
 
     edge_hit_penalty: wd.Param[float]
@@ -276,6 +278,78 @@ def observe_phases(slots: int | None, by_cells: bool) -> tuple[Any, Any]:
     return observe_tagger, observe_runner
 
 
+# ---------------------------------------------------------------- scripted policies
+
+
+@wp.func
+def nearest_level(wanted: float, first: float, spacing: float, count: int) -> int:
+    """The action whose `level` is nearest to a number."""
+    action = 1 + wp.clamp(int(wp.round((wanted - first) / spacing)), 0, count - 1)
+    if wp.abs(wanted) <= wp.abs(wanted - level(action, first, spacing)):
+        return 0
+    return action
+
+
+@wp.func
+def turn_to(s: Any, env: int, agent: int, way: wp.vec2) -> int:
+    """The turn after which an agent faces most nearly along `way`."""
+    turn = wp.atan2(way[1], way[0]) - s.heading[env, agent]
+    turn = turn - TWO_PI * wp.round(turn / TWO_PI)
+    return nearest_level(turn, s.first_turn, s.turn_spacing, s.turn_levels)
+
+
+@wp.func
+def speed_up_to(s: Any, env: int, agent: int, speed: float) -> int:
+    """The change of acceleration after which an agent's speed is nearest to one wanted."""
+    wanted = speed - s.speed[env, agent] - s.acceleration[env, agent]
+    return nearest_level(wanted, s.first_change, s.change_spacing, s.change_levels)
+
+
+@wd.per_agent("taggers")
+def chaser(s: TagState, env: int, i: int):
+    """Run straight at the nearest runner in the game, as fast as can be."""
+    agent = s.taggers.first + i
+    here = s.position[env, agent]
+    least = float(wp.inf)
+    way = wp.vec2(0.0, 0.0)
+    for r in range(s.runners.count):
+        if s.runners.active[env, r]:
+            there = s.position[env, s.runners.first + r]
+            d = distance_squared(here, there)
+            if d < least:
+                least = d
+                way = there - here
+    s.taggers.action[env, i, 0] = speed_up_to(s, env, agent, s.max_speed_tagger)
+    s.taggers.action[env, i, 1] = turn_to(s, env, agent, way)
+
+
+@wd.per_agent("runners")
+def runner(s: TagState, env: int, i: int):
+    """Run, as fast as can be, where the nearest tagger will be farthest if all of them run straight at this runner.
+
+    The edge of the square needs no rule of its own: who runs against it gets nowhere.
+    """
+    agent = s.runners.first + i
+    here = s.position[env, agent]
+    change = speed_up_to(s, env, agent, s.max_speed_runner)
+    faster = s.acceleration[env, agent] + level(change, s.first_change, s.change_spacing)
+    speed = wp.clamp(s.speed[env, agent] + faster, 0.0, s.max_speed_runner)
+    farthest = float(-1.0)
+    s.runners.action[env, i, 0] = change
+    for turn in range(s.turn_levels + 1):
+        heading = s.heading[env, agent] + level(turn, s.first_turn, s.turn_spacing)
+        x = wp.clamp(here[0] + speed * wp.cos(heading), 0.0, s.side)
+        y = wp.clamp(here[1] + speed * wp.sin(heading), 0.0, s.side)
+        least = float(wp.inf)
+        for t in range(s.taggers.count):
+            there = s.position[env, s.taggers.first + t]
+            there = there + wp.normalize(here - there) * s.max_speed_tagger
+            least = wp.min(least, distance_squared(wp.vec2(x, y), there))
+        if least > farthest:  # so of two equally good the first is kept
+            farthest = least
+            s.runners.action[env, i, 1] = turn
+
+
 # ---------------------------------------------------------------- the environment
 
 
@@ -287,6 +361,8 @@ class Tag(wd.Env):
     acceleration, relative heading, tagger or not, in the game or not; then the time. A number of every block belongs
     to one other agent, nearest first; all is zero where there is none, and for an agent that is out of the game.
     Rewards and penalties are added as they are: a penalty is a negative number.
+
+    Scripted policies: `chaser` of taggers, `runner` of runners.
 
     Args:
         num_taggers: number of taggers.
@@ -326,6 +402,7 @@ class Tag(wd.Env):
     state = TagState
     reset = (place,)
     step = (move_tagger, move_runner, tag_runner, reward_tagger, end)
+    scripted = (chaser, runner)
 
     def __init__(
         self,
@@ -395,8 +472,10 @@ class Tag(wd.Env):
                 "max_speed_tagger": max_speed * skill_level_tagger,
                 "max_speed_runner": max_speed * skill_level_runner,
                 "first_change": min_acceleration,
+                "change_levels": num_acceleration_levels,
                 "change_spacing": (max_acceleration - min_acceleration) / max(1, num_acceleration_levels - 1),
                 "first_turn": min_turn,
+                "turn_levels": num_turn_levels,
                 "turn_spacing": (max_turn - min_turn) / max(1, num_turn_levels - 1),
                 "reach": tagging_distance * grid_length,
                 "edge_hit_penalty": edge_hit_penalty,
