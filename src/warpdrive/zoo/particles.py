@@ -22,7 +22,6 @@ __all__ = [
     "SpeechState",
     "at_least",
     "bound",
-    "choose",
     "contact",
     "contacts",
     "distance",
@@ -103,12 +102,6 @@ def silence(s: SpeechState, env: int, agent: int):
     """Nobody has said anything."""
     for word in range(s.num_words):
         s.message[env, agent, word] = 0.0
-
-
-@wp.func
-def choose(rng: wp.uint32, count: int) -> int:
-    """One of the numbers below `count`, each as likely."""
-    return wp.randi(rng, 0, count)
 
 
 # ---------------------------------------------------------------- actions
