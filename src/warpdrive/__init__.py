@@ -8,6 +8,7 @@ from warpdrive.env.spaces import Box, Discrete, MultiDiscrete
 from warpdrive.env.state import Agents, Param, PerAgent, PerEnv, State
 from warpdrive.learn.a2c import A2C
 from warpdrive.learn.checkpoint import CheckpointError
+from warpdrive.learn.matches import matches
 from warpdrive.learn.ppo import PPO
 from warpdrive.learn.trainer import Trainer
 from warpdrive.policy.mlp import MLP
@@ -34,6 +35,7 @@ __all__ = [
     "Trainer",
     "View",
     "check",
+    "matches",
     "per_agent",
     "per_env",
     "put",
