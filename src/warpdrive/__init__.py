@@ -9,6 +9,7 @@ from warpdrive.env.spaces import Box, Discrete, MultiDiscrete
 from warpdrive.env.state import Agents, Param, PerAgent, PerEnv, State
 from warpdrive.learn.a2c import A2C
 from warpdrive.learn.checkpoint import CheckpointError
+from warpdrive.learn.matches import matches
 from warpdrive.learn.ppo import PPO
 from warpdrive.learn.trainer import Trainer
 from warpdrive.learn.tune import Tuning, tune
@@ -40,6 +41,7 @@ __all__ = [
     "atomic_max",
     "atomic_min",
     "check",
+    "matches",
     "per_agent",
     "per_env",
     "put",
