@@ -160,7 +160,8 @@ def random_actions(sim: wd.Simulator, rng: np.random.Generator) -> dict[str, tor
     for name, group in sim.env.groups.items():
         shape = tuple(sim.action[name].shape)
         if isinstance(group.action, wd.Box):
-            actions[name] = torch.tensor(rng.uniform(0, 1, shape), dtype=torch.float32)
+            nothing = rng.uniform(size=(*shape[:-1], 1)) < 0.1  # neither move nor word, which crypto treats apart
+            actions[name] = torch.tensor(np.where(nothing, 0.0, rng.uniform(0, 1, shape)), dtype=torch.float32)
         else:
             actions[name] = torch.tensor(rng.integers(0, group.action.heads, shape), dtype=torch.int32)
     return actions

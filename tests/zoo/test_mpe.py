@@ -16,7 +16,8 @@ from warpdrive.zoo.mpe_simple_tag import SimpleTag
 from warpdrive.zoo.mpe_simple_world_comm import SimpleWorldComm
 from zoo.mpe_cases import CASES, agents_of, hand_over, original_action, random_actions, scatter
 
-REPLICAS, STEPS = 4, 125
+REPLICAS, STEPS = 4, 128
+COMPARED = 500  # steps of replicas at least; a few near ties are left out
 TOLERANCE = 1e-5  # of observations and rewards, absolute and relative
 NEAR_TIE = 1e-5  # closer than this to touching, float32 may decide otherwise than float64
 
@@ -94,7 +95,7 @@ def test_agrees_with_original(name, continuous, record_property):
 
     record_property("largest", largest)
     record_property("compared", compared)
-    assert compared > 0.97 * REPLICAS * STEPS
+    assert compared >= COMPARED
     assert np.std(rewards) > 0.1, "the test shows little when rewards are all the same"
     assert cuts >= REPLICAS and (ends > 0) == ("ends" in name), (cuts, ends)
 
