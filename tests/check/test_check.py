@@ -9,6 +9,11 @@ import warpdrive as wd
 from check import broken
 from warpdrive.check.report import CAUSES, KINDS, Fault, Report
 from warpdrive.cli.main import main
+from warpdrive.zoo.acrobot import Acrobot
+from warpdrive.zoo.cartpole import CartPole
+from warpdrive.zoo.mountain_car import MountainCar
+from warpdrive.zoo.mountain_car_continuous import MountainCarContinuous
+from warpdrive.zoo.pendulum import Pendulum
 from warpdrive.zoo.tag import Tag
 
 # class -> kind, phase, field, environment, agent, step of the fault; ... where any will do
@@ -64,6 +69,14 @@ def test_it_raises_no_false_alarm_on_tag():
     assert report.ok, str(report)
     fixed = examined(Tag(num_taggers=2, num_runners=2, tagging_distance=0.2, fixed_start=True), steps=10)
     assert fixed.ok, str(fixed)
+
+
+@pytest.mark.parametrize("env", [CartPole, MountainCar, MountainCarContinuous, Acrobot, Pendulum])
+def test_it_raises_no_false_alarm_on_classic_control(env):
+    """Environments of one agent, with whole episodes, and bounds that observations keep."""
+    report = examined(env(episode_length=9))
+    assert report.ok, str(report)
+    assert not report.notes
 
 
 def test_what_is_meant_can_be_said():

@@ -54,6 +54,15 @@ def test_it_learns_what_is_best(device, algorithm):
     assert rows[-1]["return/right"] > 0.5 * rows[-1]["length"]
 
 
+def test_reports_come_after_the_first_update_and_at_the_end():
+    """However long the time between reports, the first update and the last are reported; so is the only one."""
+    for updates, expected in ((4, [STEPS, 4 * STEPS]), (1, [STEPS])):
+        trainer, rows = make(), []
+        trainer.prepare()
+        trainer.train(updates * STEPS, report=rows.append, report_seconds=1000)
+        assert [row["env_steps"] for row in rows] == expected
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_resuming_in_a_new_process_gives_the_same_bits(tmp_path, device, algorithm):

@@ -9,10 +9,11 @@ from torch import nn
 from warpdrive.learn.assignment import Segment
 from warpdrive.policy.actions import ActionSampler
 from warpdrive.policy.mlp import ActorCritic, Weights
+from warpdrive.sim.memory import require_memory
 from warpdrive.sim.simulator import Simulator
-from warpdrive.sim.store import OUTPUTS, Results
+from warpdrive.sim.store import OUTPUTS, Results, Store
 
-__all__ = ["Rollout", "Samples"]
+__all__ = ["Rollout", "Samples", "rollout_bytes"]
 
 
 @dataclass
@@ -65,6 +66,25 @@ class Samples:
         return out.unflatten(0, (num_envs, count))
 
 
+def final_slots(episode_length: int | None, steps: int) -> int:
+    """How often an environment can be cut by its length in so many steps (docs/design.md), and at least 1."""
+    return 1 if episode_length is None else (steps - 1) // episode_length + 1
+
+
+def rollout_bytes(store: Store, steps: int) -> int:
+    """Bytes that a rollout of so many steps takes beside the store."""
+    env, slots = store.env, final_slots(store.env.episode_length, steps)
+    outputs = sum(store.fields[name].nbytes for name in OUTPUTS) // store.num_envs * steps
+    agents = 0
+    for name, group in env.groups.items():
+        mask = group.action.num_outputs * (steps + 1) if group.mask else 0
+        obs = group.obs * store.group_obs_dtype(name).itemsize * (steps + 1 + slots)
+        # Of each step its action, log-probability, advantage and target; of each observation that is valued its value.
+        numbers = (group.action.size + 3) * steps + (steps + 1) + slots
+        agents += group.count * (mask + obs + 4 * numbers)
+    return store.num_envs * (outputs + agents)
+
+
 class Rollout:
     """Storage for T steps, and the launches that fill it.
 
@@ -82,13 +102,15 @@ class Rollout:
     def __init__(self, sim: Simulator, segments: list[Segment], steps: int, policies: Mapping[str, nn.Module]) -> None:
         self.sim, self.segments, self.steps, self.policies = sim, segments, steps, policies
         store, env, device = sim.store, sim.env, sim.device
+        require_memory(
+            rollout_bytes(store, steps), device, f"a rollout of {steps} steps of {sim.num_envs} environments"
+        )
         shapes = {"final_slot": torch.int32, "reward": torch.float32}
         self.outputs = {
             name: torch.zeros((steps, *store.fields[name].shape), dtype=shapes.get(name, torch.bool), device=device)
             for name in OUTPUTS
         }
-        # An environment can be cut by its length this often (docs/design.md).
-        slots = 1 if env.episode_length is None else (steps - 1) // env.episode_length + 1
+        slots = final_slots(env.episode_length, steps)
         self.shared = {name: sum(s.group == name for s in segments) > 1 for name in env.groups}
         self.obs = {name: store.new_obs(name, steps + 1, not self.shared[name]) for name in env.groups}
         self.final_obs = {name: store.new_obs(name, slots, not self.shared[name]) for name in env.groups}
@@ -131,7 +153,7 @@ class Rollout:
 
     def _cast(self, s: Samples) -> list[Weights]:
         module = self.policies[s.segment.policy]
-        return [module.weights(s.obs.dtype)] if isinstance(module, ActorCritic) else []
+        return [module.weights(module.kind(s.obs.dtype))] if isinstance(module, ActorCritic) else []
 
     def _sampler(self, s: Samples, fault: torch.Tensor) -> ActionSampler:
         sim, a, b = self.sim, s.segment.first, s.segment.last
