@@ -14,6 +14,8 @@ K, MANY = 5, 20  # neighbours in registers, and more than Warp unrolls
 F = np.float32
 near = space.Search("position")
 few, many, friends = near.nearest(K), near.nearest(MANY), near.nearest(2, among="second")
+SPOT = wp.constant(wp.vec2(0.25, -0.5))
+at_spot = near.nearest_to(2)
 
 
 @wp.func
@@ -35,6 +37,7 @@ class CrowdState(space.Cells):
     many: wd.PerAgent[int, MANY]
     close: wd.PerAgent[int, K]
     friends: wd.PerAgent[int, 2]
+    at_spot: wd.PerAgent[int, 2]
     crowd: wd.PerAgent[wp.vec3i]
     crowd_of_second: wd.PerAgent[wp.vec3i]
 
@@ -61,6 +64,9 @@ def look(s: CrowdState, env: int, agent: int):
     pair, _apart = friends(s, env, agent)
     for j in range(2):
         s.friends[env, agent, j] = pair[j]
+    there, _from_spot = at_spot(s, env, SPOT, s.radius[env, agent])
+    for j in range(2):
+        s.at_spot[env, agent, j] = there[j]
     none = wp.vec3i(0, 0, 0)
     s.crowd[env, agent] = crowd(s, env, agent, s.radius[env, agent], none)
     s.crowd_of_second[env, agent] = crowd_of_second(s, env, agent, s.radius[env, agent], none)
@@ -152,7 +158,18 @@ def look_around(sim: wd.Simulator, position: np.ndarray, active: np.ndarray, rad
     for name, value in (("position", position), ("active", active), ("radius", radius)):
         getattr(sim.state, name).copy_(torch.as_tensor(value))
     sim.refresh()
-    names = ("few", "few_distance", "many", "close", "friends", "crowd", "crowd_of_second", "cell", "cell_start")
+    names = (
+        "few",
+        "few_distance",
+        "many",
+        "close",
+        "friends",
+        "at_spot",
+        "crowd",
+        "crowd_of_second",
+        "cell",
+        "cell_start",
+    )
     return {name: getattr(sim.state, name).cpu().numpy().copy() for name in (*names, "cell_members")}
 
 
@@ -165,6 +182,10 @@ def expect(found: dict, env: int, first: int, position: np.ndarray, active: np.n
     np.testing.assert_array_equal(found["many"][env], nearest(position, active, MANY)[0])
     np.testing.assert_array_equal(found["close"][env], nearest(position, active, K, radius)[0])
     np.testing.assert_array_equal(found["friends"][env], nearest(position, active, 2, group=second)[0])
+    spot = np.broadcast_to(np.array(list(SPOT), F), (len(position), 2))
+    for agent in range(len(position)):
+        around = nearest(np.concatenate([position, spot[:1]]), np.append(active, False), 2, radius[agent])[0][-1]
+        np.testing.assert_array_equal(found["at_spot"][env][agent], around)
     for name, group in (("crowd", slice(None)), ("crowd_of_second", second)):
         inside = within(position, active, radius, group)
         np.testing.assert_array_equal(found[name][env][:, 0], inside.sum(1))

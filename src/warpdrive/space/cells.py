@@ -83,7 +83,7 @@ CHOICE = {None: _has_lists, True: _always, False: _never}
 @wp.func
 def along(u: float, count: int) -> int:
     """Index of the cell along one axis; places beyond the grid belong to its outermost cells, NaN to the first."""
-    inside = wp.clamp(wp.floor(u), 0.0, float(count - 1))
+    inside = wp.clamp(u, 0.0, float(count - 1))
     return wp.clamp(int(inside), 0, count - 1)
 
 

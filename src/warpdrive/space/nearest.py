@@ -218,21 +218,21 @@ def search_cells(position: tuple[str, ...], dimensions: int, k: int, group: str 
 
 
 @functools.cache
-def nearest_to(position: tuple[str, ...], dimensions: int, cells: bool | None, k: int, group: str | None) -> Any:
-    """The Warp function `(s, env, place, besides, radius)` of the k nearest: their indices and squared distances.
+def search_around(position: tuple[str, ...], dimensions: int, cells: bool | None, k: int, group: str | None) -> Any:
+    """The Warp function `(s, env, place, besides, radius)` of the k nearest agents: their indices and distances.
 
     Args:
         cells: True or False: by cells or by comparing all; None: as the state says.
     """
-    by_cells = CHOICE[cells]
     what = position, dimensions, k, group
     compare, compare_on_gpu, search = compare_whole(*what), compare_short(*what), search_cells(*what)
-    Indices, Squares = wp.types.vector(k, int), wp.types.vector(k, float)
+    by_cells = CHOICE[cells]
+    Indices, Floats = wp.types.vector(k, int), wp.types.vector(k, float)
 
     @wp.func
-    def find(s: Any, env: int, place: Any, besides: int, radius: float):
+    def around(s: Any, env: int, place: Any, besides: int, radius: float):
         index = Indices(-1)
-        square = Squares(wp.inf)
+        square = Floats(wp.inf)
         limit = radius * radius
         if radius > 0.0 and limit > 0.0:
             if by_cells(s):
@@ -241,23 +241,35 @@ def nearest_to(position: tuple[str, ...], dimensions: int, cells: bool | None, k
                 index, square = compare_on_gpu(s, env, place, besides, limit)
             else:
                 index, square = compare(s, env, place, besides, limit)
-        return index, square
+        distance = Floats(wp.inf)
+        for j in range(k):
+            distance[j] = wp.sqrt(square[j])
+        return index, distance
 
-    return find
+    return around
+
+
+@functools.cache
+def nearest_to(position: tuple[str, ...], dimensions: int, cells: bool | None, k: int, group: str | None) -> Any:
+    """The Warp function `(s, env, place, radius)` of the k agents nearest to a place."""
+    around = search_around(position, dimensions, cells, k, group)
+
+    @wp.func
+    def nearest(s: Any, env: int, place: Any, radius: float = wp.inf):
+        index, distance = around(s, env, place, -1, radius)
+        return index, distance
+
+    return nearest
 
 
 @functools.cache
 def nearest_of(position: tuple[str, ...], dimensions: int, cells: bool | None, k: int, group: str | None) -> Any:
-    """The Warp function `(s, env, agent, radius)` of the k nearest others of an agent: indices and distances."""
-    place_at, find = place_of(position, dimensions), nearest_to(position, dimensions, cells, k, group)
-    Distances = wp.types.vector(k, float)
+    """The Warp function `(s, env, agent, radius)` of the k nearest others of an agent."""
+    place_at, around = place_of(position, dimensions), search_around(position, dimensions, cells, k, group)
 
     @wp.func
     def nearest(s: Any, env: int, agent: int, radius: float = wp.inf):
-        index, square = find(s, env, place_at(s, env, agent), agent, radius)
-        distance = Distances(wp.inf)
-        for j in range(k):
-            distance[j] = wp.sqrt(square[j])
+        index, distance = around(s, env, place_at(s, env, agent), agent, radius)
         return index, distance
 
     return nearest

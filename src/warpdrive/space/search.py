@@ -4,11 +4,13 @@ from typing import Any
 
 from warpdrive.env.environment import positive_int
 from warpdrive.space.cells import Layout, corners, layout, shape_for
-from warpdrive.space.nearest import nearest_of
+from warpdrive.space.nearest import nearest_of, nearest_to
 from warpdrive.space.within import fold_within
 
 __all__ = ["Search"]
 
+# On two CPU cores cells are faster from about 50 agents on (benchmarks/space.py). On a GPU, where a sort is four more
+# launches, it remains to be measured.
 CELLS_FROM = 200
 
 
@@ -62,6 +64,13 @@ class Search:
         """
         return nearest_of(self.position, self.dimensions, self.by_cells, positive_int("k", k), among)
 
+    def nearest_to(self, k: int, among: str | None = None) -> Any:
+        """The function `(s, env, place)` or `(s, env, place, radius)` of the k agents nearest to a place.
+
+        It returns what that of `nearest` does. The place is a wp.vec2, or as many numbers as there are dimensions.
+        """
+        return nearest_to(self.position, self.dimensions, self.by_cells, positive_int("k", k), among)
+
     def fold(self, function: Any, among: str | None = None) -> Any:
         """The function `(s, env, agent, radius, start)` that gathers from all others of an agent within a radius.
 
@@ -92,5 +101,7 @@ class Search:
         a, b = corners(low, high, self.dimensions)
         if cells is None:
             cells = self.by_cells if self.by_cells is not None else agents >= CELLS_FROM
+        elif self.by_cells and not cells:
+            raise ValueError("cells must not be False: this search was made with cells=True, and looks into cells only")
         shape = shape_for([y - x for x, y in zip(a, b, strict=True)], agents / per_cell(neighbours)) if cells else ()
         return layout(self.position, a, b, agents, shape)
