@@ -31,6 +31,7 @@ def run_settings(
     precision: Literal["auto", "float32", "bf16"] = "auto",
     schedule: Literal["auto", "split", "fused", "loop"] = "auto",
     assign: dict[str, str] | None = None,
+    opponents: dict[str, str] | None = None,
     frozen: list[str] | None = None,
     out: str | None = None,
     save_seconds: float = 60.0,
@@ -47,6 +48,8 @@ def run_settings(
         precision: of observations and of the policies' arithmetic; auto is bf16 on a GPU and float32 on the CPU.
         schedule: how the phases of a step are run; the results are the same.
         assign: group -> group whose policy it shares, e.g. '{runners: taggers}'.
+        opponents: group -> scripted policy of the environment, or random, that plays it, e.g. '{runners: runner}'; the
+            group has no policy then.
         frozen: groups whose policies act but do not learn.
         out: folder of the run; by default runs/NAME-TIME.
         save_seconds: time between two checkpoints.
@@ -138,7 +141,8 @@ def make_simulator(env: Env, settings: dict[str, Any], num_envs: int | None = No
 
 def make_trainer(sim: Simulator, settings: dict[str, Any]) -> Trainer:
     """The trainer that a run's settings describe."""
-    assign = {group: group for group in sim.env.groups} | (settings["assign"] or {})
+    opponents = settings["opponents"] or {}
+    assign = {group: group for group in sim.env.groups if group not in opponents} | (settings["assign"] or {})
     for group in assign.values():
         if group not in sim.env.groups:
             raise unknown_name("group in assign:", group, sim.env.groups)
@@ -147,7 +151,7 @@ def make_trainer(sim: Simulator, settings: dict[str, Any]) -> Trainer:
     }
     options = dict(settings["algorithm"])
     algorithm = algorithm_of(options.pop("name"))(**options)
-    return Trainer(sim, policies, algorithm, assign=assign, frozen=settings["frozen"] or ())
+    return Trainer(sim, policies, algorithm, assign=assign, opponents=opponents, frozen=settings["frozen"] or ())
 
 
 def train(args: Sequence[str]) -> int:

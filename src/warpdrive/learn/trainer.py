@@ -34,6 +34,7 @@ class Trainer:
         algorithm: wd.PPO(...) or wd.A2C(...), for all policies, or policy -> one; rollout_steps must agree.
         assign: group -> policy, or a list with a policy for each agent; by default each group has the policy of its
             name, or all have the only one.
+        opponents: group -> scripted policy of the environment, or "random", that plays it in place of a policy.
         frozen: names of policies that act but do not learn.
         graph: whether rollout and update are captured as CUDA graphs; on the CPU there are none.
 
@@ -52,13 +53,15 @@ class Trainer:
         algorithm: PPO | A2C | Mapping[str, PPO | A2C] | None = None,
         *,
         assign: Assignment | None = None,
+        opponents: Mapping[str, str] | None = None,
         frozen: Iterable[str] = (),
         graph: bool = True,
     ) -> None:
         self.sim = sim
         self.descriptions = dict(policies)
         self.assign = dict(assign or {})
-        self.segments = segments(sim.env, self.descriptions, assign)
+        self.opponents = dict(opponents or {})
+        self.segments = segments(sim.env, self.descriptions, assign, opponents)
         self.frozen = set(frozen)
         for name in self.frozen:
             if name not in self.descriptions:
@@ -68,14 +71,15 @@ class Trainer:
         if len(steps) > 1:
             raise ValueError(f"rollout_steps must be the same for all policies, got {sorted(steps)}")
         if not self.algorithms:
-            raise ValueError("all policies are frozen: there is nothing to train")
+            everybody = "all policies are frozen" if self.descriptions else "all groups are played by opponents"
+            raise ValueError(f"{everybody}: there is nothing to train")
         self.rollout_steps = steps.pop()
 
         seed = int(sim.store.fields["seed"])
         generator = torch.Generator().manual_seed(seed)
         self.policies = {name: self._build(name, generator) for name in self.descriptions}
         sim.reset()
-        self.rollout = Rollout(sim, self.segments, self.rollout_steps, self.policies)
+        self.rollout = Rollout(sim, self.segments, self.rollout_steps, self.policies, self.opponents)
         self.learners = {
             name: Learner(
                 name,
@@ -320,6 +324,7 @@ class Trainer:
             "env": describe(self.sim.env),
             "descriptions": described,
             "segments": [(s.group, s.first, s.last, s.policy) for s in self.segments],
+            "opponents": self.opponents,
             "settings": settings or {},
             "trainer": self.state_dict(),
         }
