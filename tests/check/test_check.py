@@ -13,7 +13,6 @@ from warpdrive.zoo.acrobot import Acrobot
 from warpdrive.zoo.cartpole import CartPole
 from warpdrive.zoo.mountain_car import MountainCar
 from warpdrive.zoo.mountain_car_continuous import MountainCarContinuous
-from warpdrive.zoo.pendulum import Pendulum
 from warpdrive.zoo.mpe_simple_adversary import SimpleAdversary
 from warpdrive.zoo.mpe_simple_crypto import SimpleCrypto
 from warpdrive.zoo.mpe_simple_push import SimplePush
@@ -22,6 +21,7 @@ from warpdrive.zoo.mpe_simple_speaker_listener import SimpleSpeakerListener
 from warpdrive.zoo.mpe_simple_spread import SimpleSpread
 from warpdrive.zoo.mpe_simple_tag import SimpleTag
 from warpdrive.zoo.mpe_simple_world_comm import SimpleWorldComm
+from warpdrive.zoo.pendulum import Pendulum
 from warpdrive.zoo.tag import Tag
 
 # class -> kind, phase, field, environment, agent, step of the fault; ... where any will do

@@ -149,6 +149,20 @@ def test_groups_can_share_a_policy(tmp_path):
     assert list(load_checkpoint(folder)["trainer"]["policies"]) == ["taggers"]
 
 
+def test_a_group_can_be_played_by_a_script(tmp_path, capsys):
+    """--opponents trains against a scripted policy; its checkpoint is evaluated against that one."""
+    folder = tmp_path / "run"
+    args = [*SMALL, "--env-steps", "80", "--out", str(folder)]
+    assert main(["train", "tag", *args, "--opponents", "{runners: runner}"]) == 0
+    assert list(load_checkpoint(folder)["trainer"]["policies"]) == ["taggers"]
+    assert yaml.safe_load((folder / "config.yaml").read_text())["opponents"] == {"runners": "runner"}
+    assert (folder / "replay.html").exists()
+    assert main(["eval", str(folder), "--episodes", "4"]) == 0
+    args = ["train", "tag", *SMALL, "--opponents", "{runners: runer}"]
+    assert main(args) == 1
+    assert "in opponents: 'runer'; did you mean 'runner'?" in capsys.readouterr().err
+
+
 def test_bench_prints_a_table_and_json(tmp_path, capsys):
     """bench measures stepping and training and says which share of the machine's limits was reached."""
     results = tmp_path / "bench.json"

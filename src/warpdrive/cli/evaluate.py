@@ -7,7 +7,7 @@ from typing import Any
 
 from warpdrive.cli.options import Parser
 from warpdrive.env.environment import positive_int
-from warpdrive.learn.evaluation import Outcome, Player, load_trained, play
+from warpdrive.learn.evaluation import Outcome, load_trained, play
 from warpdrive.learn.matches import Matches, matches
 from warpdrive.sim.simulator import Simulator, choose_device
 
@@ -114,7 +114,7 @@ def _trained_and_random(options: Any) -> dict[str, Any]:
     outcomes: dict[str, Outcome] = {}
     table = Table("match", *(f"return of {group}" for group in groups), "length", box=None, padding=(0, 2))
     for name, random in pairings.items():
-        player = Player(sim, trained.segments, trained.policies, random=random, greedy=options.greedy)
+        player = trained.player(sim, random=random, greedy=options.greedy)
         outcome = outcomes[name] = play(player, options.seed)
         cells = [f"{outcome.mean(g):.2f} +- {outcome.interval(g):.2f}" for g in groups]
         table.add_row(name, *cells, f"{float(outcome.lengths.float().mean()):.1f}")

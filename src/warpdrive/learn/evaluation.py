@@ -10,7 +10,7 @@ from torch import nn
 
 from warpdrive.env.environment import Env, positive_int, require_script, unknown_name
 from warpdrive.env.registry import rebuild
-from warpdrive.learn.assignment import Segment
+from warpdrive.learn.assignment import RANDOM, Segment
 from warpdrive.learn.checkpoint import CheckpointError, load_checkpoint
 from warpdrive.learn.interval import half_width
 from warpdrive.policy.actions import ActionSampler
@@ -31,6 +31,13 @@ class Trained:
     policies: dict[str, nn.Module]
     settings: dict[str, Any]
     env_steps: int
+    opponents: dict[str, str]  # group -> scripted policy, or "random", that played it
+
+    def player(self, sim: Simulator, *, random: Iterable[str] = (), greedy: bool = False) -> "Player":
+        """Everybody as in training, but for groups that are to act at random."""
+        at_random = {*random, *(group for group, policy in self.opponents.items() if policy == RANDOM)}
+        scripted = {group: policy for group, policy in self.opponents.items() if group not in at_random}
+        return Player(sim, self.segments, self.policies, random=at_random, scripted=scripted, greedy=greedy)
 
 
 def load_trained(path: str | Path) -> Trained:
@@ -53,7 +60,8 @@ def load_trained(path: str | Path) -> Trained:
             group = env.groups[next(s.group for s in segments if s.policy == name)]
             policies[name] = MLP.from_dict(description).build(group.obs, group.action, generator=torch.Generator())
             policies[name].load_state_dict(content["trainer"]["policies"][name])
-        return Trained(env, segments, policies, content["settings"], int(content["trainer"]["env_steps"]))
+        opponents = content.get("opponents", {})  # checkpoints of before there were any
+        return Trained(env, segments, policies, content["settings"], int(content["trainer"]["env_steps"]), opponents)
     except (KeyError, StopIteration, TypeError, RuntimeError) as error:
         raise CheckpointError(f"{path} is a checkpoint, but its content does not fit: {error!r}") from None
 

@@ -11,14 +11,14 @@ import torch
 from torch import nn
 
 from warpdrive.env.environment import Env
-from warpdrive.learn.assignment import Segment
+from warpdrive.learn.assignment import RANDOM, Segment
 from warpdrive.learn.evaluation import Outcome, Player, Trained, load_trained, play
 from warpdrive.learn.interval import CONFIDENCE
 from warpdrive.sim.simulator import Simulator, choose_device
 
 __all__ = ["Match", "Matches", "matches", "pairings"]
 
-TRAINED, RANDOM = "trained", "random"
+TRAINED = "trained"
 MOST = 64  # pairings of which all are played
 
 
