@@ -13,6 +13,14 @@ from warpdrive.zoo.acrobot import Acrobot
 from warpdrive.zoo.cartpole import CartPole
 from warpdrive.zoo.mountain_car import MountainCar
 from warpdrive.zoo.mountain_car_continuous import MountainCarContinuous
+from warpdrive.zoo.mpe_simple_adversary import SimpleAdversary
+from warpdrive.zoo.mpe_simple_crypto import SimpleCrypto
+from warpdrive.zoo.mpe_simple_push import SimplePush
+from warpdrive.zoo.mpe_simple_reference import SimpleReference
+from warpdrive.zoo.mpe_simple_speaker_listener import SimpleSpeakerListener
+from warpdrive.zoo.mpe_simple_spread import SimpleSpread
+from warpdrive.zoo.mpe_simple_tag import SimpleTag
+from warpdrive.zoo.mpe_simple_world_comm import SimpleWorldComm
 from warpdrive.zoo.pendulum import Pendulum
 from warpdrive.zoo.tag import Tag
 
@@ -36,6 +44,11 @@ FAULTS = {
     broken.Mask: ("mask", "forbid", "walkers.mask", 0, 2, 3),
     broken.SimulatorField: ("simulator-field", "rewind", "step", 0, 0, 6),
 }
+
+MPE = [
+    *(SimpleSpread, SimpleTag, SimpleAdversary, SimplePush),
+    *(SimpleSpeakerListener, SimpleReference, SimpleCrypto, SimpleWorldComm),
+]
 
 
 def examined(env, **options) -> Report:
@@ -77,6 +90,14 @@ def test_it_raises_no_false_alarm_on_classic_control(env):
     report = examined(env(episode_length=9))
     assert report.ok, str(report)
     assert not report.notes
+
+
+@pytest.mark.parametrize("continuous", [False, True], ids=["discrete", "continuous"])
+@pytest.mark.parametrize("env", MPE, ids=lambda env: env.__name__)
+def test_it_raises_no_false_alarm_on_mpe(env, continuous):
+    """Several groups, some who speak, and goals that are drawn for each episode."""
+    report = examined(env(continuous=continuous, episode_length=6), steps=14)
+    assert report.ok, str(report)
 
 
 def test_what_is_meant_can_be_said():

@@ -21,7 +21,8 @@ def make(algorithm="ppo", device="cpu", seed=0, policies=None, **options):
     """A trainer on 32 bandits."""
     sim = wd.Simulator(Bandit(), num_envs=32, seed=seed, device=device)
     policies = policies or {"left": wd.MLP(16, normalize_obs=True), "right": wd.MLP(16, activation="tanh")}
-    return wd.Trainer(sim, policies, ALGORITHMS[algorithm], **options)
+    settings = ALGORITHMS[algorithm] if isinstance(algorithm, str) else algorithm
+    return wd.Trainer(sim, policies, settings, **options)
 
 
 def same(a, b, path=""):
@@ -51,6 +52,15 @@ def test_it_learns_what_is_best(device, algorithm):
     # Left agents begin at half of what can be had, right ones at none of it.
     assert rows[-1]["return/left"] > 1.4 * rows[0]["return/left"]
     assert rows[-1]["return/right"] > 0.5 * rows[-1]["length"]
+
+
+def test_reports_come_after_the_first_update_and_at_the_end():
+    """However long the time between reports, the first update and the last are reported; so is the only one."""
+    for updates, expected in ((4, [STEPS, 4 * STEPS]), (1, [STEPS])):
+        trainer, rows = make(), []
+        trainer.prepare()
+        trainer.train(updates * STEPS, report=rows.append, report_seconds=1000)
+        assert [row["env_steps"] for row in rows] == expected
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -166,6 +176,31 @@ def test_learning_agents_that_left_changes_nothing(monkeypatch):
         trainer._learn_all()
         weights.append({k: v.clone() for k, v in trainer.policies["left"].state_dict().items()})
     same(*weights)
+
+
+@pytest.mark.parametrize("over", ["rollout", "minibatch"])
+def test_advantages_are_normalised_over_what_was_asked_for(monkeypatch, over):
+    """Those of every minibatch have mean 0 and deviation 1, or only those of all of an epoch's together."""
+    trainer = make(wd.PPO(rollout_steps=16, minibatches=4, epochs=1, advantage_over=over))
+    learner, seen = trainer.learners["left"], []
+    backward = learner._loss.backward
+
+    def listen(**given):
+        present = given["weight"] > 0
+        seen.append(((given["advantage"] - given["moments"][0]) * given["moments"][1])[present])
+        return backward(**given)
+
+    monkeypatch.setattr(learner._loss, "backward", listen)
+    trainer.rollout.run()
+    learner.estimate()
+    learner.update()
+    assert len(seen) == 4
+    parts = {"rollout": [torch.cat(seen)], "minibatch": seen}[over]
+    for part in parts:
+        torch.testing.assert_close(part.mean(), torch.tensor(0.0), atol=1e-5, rtol=0.0)
+        torch.testing.assert_close(part.std(correction=0), torch.tensor(1.0), atol=1e-4, rtol=0.0)
+    means = torch.stack([part.mean().abs() for part in seen])
+    assert bool((means > 1e-3).any()) == (over == "rollout")
 
 
 def test_a_module_of_the_users_own_can_be_trained():

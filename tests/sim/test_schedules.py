@@ -1,5 +1,6 @@
 """Every schedule gives the same bits, and a replica's results depend on nothing but itself."""
 
+import functools
 import hashlib
 from collections.abc import Callable
 
@@ -9,7 +10,7 @@ import torch
 import warpdrive as wd
 from sim.environments import Dice, Kinds, Script
 from warpdrive.sim import launcher
-from warpdrive.sim.launcher import choose_schedule
+from warpdrive.sim.launcher import choose_schedule, choose_unit
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 # (pairs or None, environments) -> digest of all arrays of five steps; more than a block of agents in the second.
@@ -71,20 +72,25 @@ def test_neither_the_number_of_environments_nor_of_threads_matters(threads, monk
 
 
 def test_auto_takes_the_fastest_that_can_run():
-    """On the CPU loop; on CUDA fused for few agents, split for many and beyond the size of a block."""
+    """On the CPU loop; on CUDA fused for few agents, mixed for many."""
     assert choose_schedule("auto", 5, CPU) == "loop"
     assert choose_schedule("auto", 5, CUDA) == "fused"
-    assert choose_schedule("auto", 110, CUDA) == choose_schedule("auto", 2000, CUDA) == "split"
-    assert choose_schedule("fused", 1024, CUDA) == "fused"
+    assert choose_schedule("auto", 110, CUDA) == choose_schedule("auto", 2000, CUDA) == "mixed"
+    assert choose_schedule("fused", 2000, CUDA) == "fused"
+
+
+def test_environments_get_threads_that_they_fill():
+    """Warps where few lanes of one stay idle, blocks for others, and several agents a thread beyond a block."""
+    assert [choose_unit(n) for n in (1, 3, 8, 25, 32)] == ["warp"] * 5
+    assert [choose_unit(n) for n in (17, 33, 128)] == ["block"] * 3
+    assert [choose_unit(n) for n in (129, 5000)] == ["strided"] * 2
 
 
 def test_schedules_that_cannot_run_are_refused():
-    """Fused needs CUDA and at most 1024 agents; other names do not exist."""
+    """Fused needs CUDA; other names do not exist."""
     with pytest.raises(ValueError, match="'fused' needs a CUDA device; on the CPU take 'loop' or 'split'"):
         wd.Simulator(Script(), 2, device="cpu", schedule="fused")
-    with pytest.raises(ValueError, match="at most 1024 agents an environment, got 1025; take 'split'"):
-        choose_schedule("fused", 1025, CUDA)
-    with pytest.raises(ValueError, match="schedule must be 'auto', 'split', 'fused' or 'loop', got 'fast'"):
+    with pytest.raises(ValueError, match="schedule must be 'auto', 'split', 'mixed', 'fused' or 'loop', got 'fast'"):
         wd.Simulator(Script(), 2, device="cpu", schedule="fast")
 
 
@@ -99,13 +105,19 @@ def test_more_than_a_block_of_agents_on_the_cpu():
         assert (sim.obs["lone"][..., 0] == 10 * count).all()
 
 
+# One more environment for each unit of threads of the fused schedule; Script has one agent more than pairs.
+LARGER: dict[str, Callable[[], wd.Env]] = {
+    f"script {n}": functools.partial(Script, pairs=n, episode_length=3) for n in (2, 16, 40, 300, 1100)
+}
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ENVIRONMENTS)
+@pytest.mark.parametrize("name", ENVIRONMENTS | LARGER)
 def test_all_schedules_agree_on_cuda(name):
     """Split, fused and loop, captured, and each of them eagerly, give the same bits in every array."""
-    make = ENVIRONMENTS[name]
+    make = (ENVIRONMENTS | LARGER)[name]
     first = trace(make(), 67, device="cuda", schedule="split")
-    for schedule in ("split", "fused", "loop"):
+    for schedule in ("split", "mixed", "fused", "loop"):
         assert_same(first, trace(make(), 67, device="cuda", schedule=schedule), 67)
         assert_same(first, trace(make(), 67, device="cuda", schedule=schedule, eager=True), 67)
 
@@ -131,15 +143,6 @@ def test_a_replica_on_cuda_does_not_depend_on_how_many_there_are():
 
 
 @pytest.mark.gpu
-def test_more_than_a_block_of_agents_on_cuda():
-    """With 1101 agents auto takes split, and fused is refused."""
-    env = Script(pairs=1100, episode_length=3)
-    assert wd.Simulator(env, 3, device="cuda").schedule == "split"
-    with pytest.raises(ValueError, match="take 'split'"):
-        wd.Simulator(env, 3, device="cuda", schedule="fused")
-
-
-@pytest.mark.gpu
 def test_a_state_continues_on_cuda():
     """A simulator that loads another's state goes on with the same bits, through a captured graph made before."""
     one, two = (wd.Simulator(Dice(), 9, seed=seed, device="cuda") for seed in (1, 2))
@@ -152,3 +155,23 @@ def test_a_state_continues_on_cuda():
         two.random_step()
     other = two.state_dict()
     assert all(torch.equal(value, other[name]) for name, value in one.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("device", "schedule"),
+    [("cpu", "loop"), ("cpu", "split")]
+    + [pytest.param("cuda", schedule, marks=pytest.mark.gpu) for schedule in ("split", "mixed", "fused")],
+)
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_many_steps_in_one_launch_are_as_many_launches(name, device, schedule, monkeypatch):
+    """Seventy random steps at once, in launches of at most 33, give the bits that seventy single ones give."""
+    monkeypatch.setattr(launcher, "MOST_STEPS", 33)
+    one, two = (wd.Simulator(ENVIRONMENTS[name](), 67, seed=3, device=device, schedule=schedule) for _ in range(2))
+    for sim in (one, two):
+        sim.reset()
+    one.random_step(70)
+    for _ in range(70):
+        two.random_step()
+    other = two.state_dict()
+    assert all(torch.equal(value, other[key]) for key, value in one.state_dict().items())
+    assert one.statistics() == two.statistics()

@@ -8,7 +8,8 @@ import torch
 import warpdrive as wd
 from sim.environments import Dice, Kinds, Script
 from warpdrive.sim import store as store_module
-from warpdrive.sim.store import Store, require_memory
+from warpdrive.sim.memory import require_memory
+from warpdrive.sim.store import Store
 
 E, SLOTS = 3, 4
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from warpdrive.sim.launcher import MAX_BLOCK, Schedule
+from warpdrive.sim.launcher import Schedule
 from warpdrive.sim.simulator import Simulator
 
 if TYPE_CHECKING:
@@ -70,11 +70,7 @@ def _agent(x: "Examination", name: str, at: list[int]) -> int | None:
 
 def _schedules(x: "Examination", device: str) -> None:
     """One course in each schedule, captured, and eagerly: the bits are the same."""
-    schedules: list[Schedule] = ["split"]
-    if device == "cpu":
-        schedules.append("loop")
-    elif x.env.num_agents <= MAX_BLOCK:
-        schedules.append("fused")
+    schedules: list[Schedule] = ["split", "loop"] if device == "cpu" else ["split", "mixed", "fused"]
     sims = [Simulator(x.env, NUM_ENVS, seed=x.seed, device=device, schedule=s) for s in schedules]
     eager = Simulator(x.env, NUM_ENVS, seed=x.seed, device=device, schedule="split")
     for sim in (*sims, eager):

@@ -1,4 +1,4 @@
-"""The command line: new, train, eval, replay, bench, list."""
+"""The command line: new, train, eval, replay, check, tune, bench, list."""
 
 from warpdrive.cli.main import main
 

@@ -1,176 +1,84 @@
 """`warpdrive bench`: how fast this machine steps and trains."""
 
 import json
-import platform
-import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-import warp as wp
-
-from warpdrive.cli.options import Parser, configuration, find_environment
+from warpdrive.cli.options import Parser, configuration, find_environment, underscored
 from warpdrive.cli.train import make_simulator, make_trainer, train_parser
 from warpdrive.env.environment import positive_int
-from warpdrive.sim.simulator import Simulator, choose_device
-from warpdrive.sim.store import Store
+from warpdrive.measure.machine import copy_rate, describe_machine, matrix_rate
+from warpdrive.measure.rates import measure_simulation, measure_training
+from warpdrive.measure.shares import kernel_shares
+from warpdrive.sim.simulator import choose_device
 from warpdrive.view.progress import short
 
-__all__ = ["bench", "copy_rate", "matrix_rate", "step_bytes"]
+__all__ = ["bench"]
 
 
-def bench_options(
-    name: str | None = None, num_envs: int | None = None, device: str | None = None, repeats: int = 5, json: str = ""
-) -> None:
-    """What is measured.
+def bench_options(sizes: list[int] | None = None, repeats: int = 5, train: bool = True, json: str = "") -> None:
+    """What is measured, besides the options of `warpdrive train`, which hold here too.
 
     Args:
-        name: a bundled configuration; by default tag-original on a GPU and tag on the CPU.
-        num_envs: number of environments; by default the configuration's.
-        device: cpu, cuda or cuda:N; by default the GPU if there is one.
+        sizes: numbers of environments to step with random actions, for a curve; by default the configuration's alone.
         repeats: timings of each row, of which the median is shown.
+        train: whether rollouts and training are measured as well, with the configuration's number of environments.
         json: a file to write the results to as well.
     """
 
 
-def _times(work: Callable[[], Any], device: torch.device, repeats: int) -> list[float]:
-    """Seconds of each call of `work`, each waited for."""
-
-    def wait() -> None:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
-    work()
-    wait()
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        wait()
-        seconds.append(time.perf_counter() - start)
-    return seconds
-
-
-def copy_rate(device: torch.device) -> float:
-    """Bytes a second that a large copy reads and writes on the device."""
-    count = (1 << 30) if device.type == "cuda" else (1 << 26)
-    source = torch.ones(count, dtype=torch.float32, device=device)
-    target = torch.empty_like(source)
-    return 2 * source.nbytes / statistics.median(_times(lambda: target.copy_(source), device, 7))
-
-
-def matrix_rate(device: torch.device) -> float:
-    """Floating-point operations a second of a large matrix product: bf16 on a GPU, float32 on the CPU."""
-    size, kind = (8192, torch.bfloat16) if device.type == "cuda" else (1024, torch.float32)
-    a, b = (torch.randn(size, size, device=device).to(kind) for _ in range(2))
-    return 2 * size**3 / statistics.median(_times(lambda: torch.mm(a, b), device, 7))
-
-
-def step_bytes(store: Store) -> int:
-    """The fewest bytes a step of all environments moves: state read and written, actions read, the rest written.
-
-    Fields that a step may leave alone are counted as if it touched them; what caches save, such as an agent's reading
-    of all others, is not counted at all.
-    """
-    total = sum(
-        2 * store.fields[name].nbytes for name, f in store.env.state.fields.items() if f.kind in ("agent", "env")
-    )
-    for name in ("active", "episode_return"):
-        total += 2 * store.fields[name].nbytes
-    total += sum(store.fields[name].nbytes for name in ("reward", "terminated", "alive", "over", "truncated"))
-    total += sum(action.nbytes for action in store.action.values())
-    return total + sum(obs.numel() * obs.element_size() for obs in store.results.obs.values())
-
-
-def _row(work: str, sim: Simulator, steps: int, seconds: list[float]) -> dict[str, Any]:
-    rates = sorted(sim.num_envs * steps / s for s in seconds)
-    rate = statistics.median(rates)
-    return {
-        "work": work,
-        "num_envs": sim.num_envs,
-        "num_agents": sim.env.num_agents,
-        "schedule": sim.schedule,
-        "env_steps_per_s": rate,
-        "agent_steps_per_s": rate * sim.env.num_agents,
-        "least": rates[0],
-        "most": rates[-1],
-        "repeats": len(rates),
-        "microseconds_per_step": 1e6 * sim.num_envs / rate,
-    }
+def _split(args: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The arguments that are bench's own, and the others."""
+    own: list[str] = []
+    others: list[str] = []
+    rest = [underscored(arg) for arg in args]
+    while rest:
+        arg = rest.pop(0)
+        if arg.partition("=")[0] not in ("--sizes", "--repeats", "--train", "--json"):
+            others.append(arg)
+            continue
+        own.append(arg)
+        if "=" not in arg and rest:
+            own.append(rest.pop(0))
+    return own, others
 
 
 def bench(args: Sequence[str]) -> int:
     """Measure stepping with random actions and training; print a table, or write it as JSON as well."""
-    parser = Parser(prog="warpdrive bench", description="Measure how fast an environment steps and trains here.")
+    parser = Parser(prog="warpdrive bench [CONFIGURATION or file.py:Class]", description=bench_options.__doc__)
     parser.add_function_arguments(bench_options, None)
     if "-h" in args or "--help" in args:
         parser.print_help()
         return 0
-    args = ["--name", *args] if args and not args[0].startswith("-") else list(args)
-    options = parser.parse(args)
+    own, others = _split(args)
+    options = parser.parse(own)
     positive_int("repeats", options.repeats)
-    device = choose_device(options.device)
-    name = options.name or ("tag-original" if device.type == "cuda" else "tag")
-    env_class, settings, _ = find_environment([name] if ":" in name else [configuration(name).stem], "measure")
-    settings = train_parser(env_class, settings).parse([]).as_dict() | {"device": str(device)}
-    settings["num_envs"] = options.num_envs or settings["num_envs"]
+    for size in options.sizes or []:
+        positive_int("sizes", size)
+    if not others or others[0].startswith("-"):
+        device = next((b for a, b in zip(others, [*others[1:], ""], strict=True) if a == "--device"), None)
+        others = ["tag-original" if choose_device(device).type == "cuda" else "tag", *others]
+    if ":" not in others[0]:
+        configuration(others[0])
+    env_class, settings, rest = find_environment(others, "measure")
+    settings = train_parser(env_class, settings).parse(rest).as_dict()
+    device = choose_device(settings["device"])
+    settings["device"] = str(device)
     env = env_class(**settings["env"])
-    rows, copy, matrix = [], copy_rate(device), matrix_rate(device)
-
-    start = time.perf_counter()
-    sim = make_simulator(env, settings)
-    sim.reset()
-    sim.random_step()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    set_up = time.perf_counter() - start
-    steps = 200 if device.type == "cuda" else max(1, 50_000 // (sim.num_envs * env.num_agents) * 10)
-
-    def simulate() -> None:
-        for _ in range(steps):
-            sim.random_step()
-
-    row = _row("simulate, random actions", sim, steps, _times(simulate, device, options.repeats))
-    row["set_up_seconds"] = set_up
-    row["bytes_per_step"] = step_bytes(sim.store)
-    row["share_of_copy_rate"] = row["bytes_per_step"] * row["env_steps_per_s"] / sim.num_envs / copy
-    rows.append(row)
-
-    start = time.perf_counter()
-    trainer = make_trainer(sim, settings)
-    trainer.step()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    set_up = time.perf_counter() - start
-    updates = 10 if device.type == "cuda" else 1
-
-    def learn() -> None:
-        for _ in range(updates):
-            trainer.step()
-
-    seconds = _times(learn, device, options.repeats)
-    row = _row(f"train, {settings['algorithm']['name']}", sim, trainer.rollout_steps * updates, seconds)
-    weights = {name: sum(p.numel() for p in module.parameters()) for name, module in trainer.policies.items()}
-    passes = settings["algorithm"].get("epochs", 1)
-    agents = {name: sum(s.count for s in trainer.segments if s.policy == name) for name in weights}
-    operations = sum(2 * weights[n] * agents[n] * (1 + 3 * passes) for n in weights)  # forward 1, and back 2 more
-    row["set_up_seconds"], row["passes"] = set_up, passes
-    row["share_of_matrix_rate"] = operations * row["env_steps_per_s"] / matrix
-    if device.type == "cuda":
-        row["memory_gb"] = torch.cuda.max_memory_allocated(device) / 1e9
-    trainer.check_faults()
-    rows.append(row)
-    report = {
-        "configuration": name,
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "CPU",
-        "versions": {"torch": torch.__version__, "warp": wp.config.version, "python": platform.python_version()},
-        "date": time.strftime("%Y-%m-%d"),
-        "copy_bytes_per_s": copy,
-        "matrix_operations_per_s": matrix,
-        "rows": rows,
-    }
+    copy, matrix = copy_rate(device), matrix_rate(device)
+    report: dict[str, Any] = {"configuration": others[0], "arguments": rest} | describe_machine(device)
+    report |= {"copy_bytes_per_s": copy, "matrix_operations_per_s": matrix, "rows": []}
+    for size in options.sizes or [settings["num_envs"]]:
+        row = measure_simulation(lambda n=size: make_simulator(env, settings, n), options.repeats, copy)  # type: ignore[misc]
+        report["rows"].append(row)
+    if options.train:
+        rows, trainer = measure_training(
+            lambda: make_trainer(make_simulator(env, settings), settings), options.repeats, matrix
+        )
+        report["rows"] += rows
+        if device.type == "cuda":
+            report["shares"] = kernel_shares(trainer)
     _print(report)
     if options.json:
         Path(options.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
@@ -194,18 +102,20 @@ def _print(report: dict[str, Any]) -> None:
         padding=(0, 2),
     )
     for row in report["rows"]:
+        limit = ""
         if "share_of_copy_rate" in row:
             limit = f"{row['share_of_copy_rate']:.1%} of copy rate"
-        else:
+        elif "share_of_matrix_rate" in row:
             limit = f"{row['share_of_matrix_rate']:.1%} of matrix rate"
+        passes = f", passes: {row['passes']}" if "passes" in row else ""
         table.add_row(
-            row["work"],
+            row["work"] + passes,
             f"{row['num_envs']} x {row['num_agents']}",
             short(row["env_steps_per_s"]),
             short(row["agent_steps_per_s"]),
             f"{row['microseconds_per_step']:.1f}",
             limit,
-            f"{row['set_up_seconds']:.1f} s",
+            f"{row['set_up_seconds']:.1f} s" if "set_up_seconds" in row else "",
         )
     console.print(
         f"{report['configuration']} on {report['device']}: copies {report['copy_bytes_per_s'] / 1e9:.0f} GB/s, "
@@ -213,3 +123,6 @@ def _print(report: dict[str, Any]) -> None:
         highlight=False,
     )
     console.print(table)
+    if "shares" in report:
+        parts = ", ".join(f"{name} {share:.0%}" for name, share in report["shares"].items() if share >= 0.005)
+        console.print(f"Time on the GPU in training: {parts}", highlight=False)

@@ -1,8 +1,10 @@
 """The `warpdrive` command: finds the subcommand and turns every expected error into one sentence."""
 
 import difflib
+import importlib
 import re
 import sys
+import time
 from collections.abc import Sequence
 
 __all__ = ["main"]
@@ -13,8 +15,15 @@ COMMANDS = {
     "eval": "play a checkpoint's policies against each other and against random ones",
     "replay": "write a page that plays an episode of a checkpoint's policies",
     "check": "examine an environment for races, leaks, indices out of bounds and other silent faults",
+    "tune": "find the number of environments and the rollout length that train fastest here",
     "bench": "measure how fast an environment steps and trains here",
     "list": "list the bundled configurations and environments",
+}
+# Where a command is not a function of its own name in a module of that name.
+MODULES = {
+    "eval": ("evaluate", "evaluate"),
+    "replay": ("evaluate", "replay"),
+    "list": ("train", "list_configurations"),
 }
 HELP = """usage: warpdrive COMMAND ...
 
@@ -42,21 +51,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(COMMANDS)}"
         return _fail(f"unknown command {args[0]!r}; {hint}", 2)
 
+    began = time.perf_counter()
     import jsonargparse
 
-    from warpdrive.cli import bench, check, evaluate, new, train
+    module, function = MODULES.get(args[0], (args[0], args[0]))
+    run = getattr(importlib.import_module(f"warpdrive.cli.{module}"), function)
+    options = {}
+    if args[0] == "train":
+        from warpdrive.cli.startup import process_seconds
 
-    run = {
-        "new": new.new,
-        "train": train.train,
-        "eval": evaluate.evaluate,
-        "replay": evaluate.replay,
-        "check": check.check,
-        "bench": bench.bench,
-        "list": train.list_configurations,
-    }[args[0]]
+        options["began"] = process_seconds() if argv is None else time.perf_counter() - began
     try:
-        return run(args[1:])
+        return run(args[1:], **options)
     except jsonargparse.ArgumentError as error:
         return _fail(_one_sentence(str(error)), 2)
     except (ValueError, MemoryError, OSError, ModuleNotFoundError, FloatingPointError) as error:

@@ -5,7 +5,7 @@ import json
 import signal
 import time
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,24 +13,41 @@ import torch
 import yaml
 
 from warpdrive.cli.options import ALGORITHMS, CONFIGS, Parser, algorithm_of, find_environment, mlp
+from warpdrive.cli.startup import StartUp
 from warpdrive.env.environment import Env, positive_int, unknown_name
 from warpdrive.env.registry import load_class
 from warpdrive.learn.metrics import MetricsWriter
 from warpdrive.learn.trainer import Trainer
+from warpdrive.learn.tune import tune
 from warpdrive.policy.mlp import MLP
 from warpdrive.sim.simulator import Simulator, choose_device
 
-__all__ = ["list_configurations", "train"]
+__all__ = [
+    "choose_algorithm",
+    "list_configurations",
+    "make_simulator",
+    "make_trainer",
+    "run_settings",
+    "simulator_options",
+    "train",
+    "train_parser",
+    "trainer_options",
+]
+
+LEAST_UPDATES = 20  # that a number of environments chosen by itself must leave of env_steps
+TUNE_SECONDS = 30.0
 
 
 def run_settings(
-    num_envs: int = 200,
+    num_envs: int | Literal["auto"] = 200,
     env_steps: int = 1_000_000,
     seed: int = 0,
     device: str | None = None,
-    precision: Literal["auto", "float32", "bf16"] = "auto",
-    schedule: Literal["auto", "split", "fused", "loop"] = "auto",
+    precision: Literal["auto", "float32", "tf32", "bf16"] = "auto",
+    fuse: bool = True,
+    schedule: Literal["auto", "split", "mixed", "fused", "loop"] = "auto",
     assign: dict[str, str] | None = None,
+    opponents: dict[str, str] | None = None,
     frozen: list[str] | None = None,
     out: str | None = None,
     save_seconds: float = 60.0,
@@ -40,13 +57,17 @@ def run_settings(
     """What a run needs besides environment, algorithm and policies.
 
     Args:
-        num_envs: number of environments that are simulated side by side.
+        num_envs: number of environments that are simulated side by side; auto measures which number trains fastest.
         env_steps: environment steps to train for, over all environments together.
         seed: of all random numbers; the same seed gives the same result on the same device.
         device: cpu, cuda or cuda:N; by default the GPU if there is one.
-        precision: of observations and of the policies' arithmetic; auto is bf16 on a GPU and float32 on the CPU.
+        precision: of observations and of the policies' arithmetic; auto is bf16 on a GPU and float32 on the CPU; tf32
+            is float32 but for products of fused kernels on a GPU.
+        fuse: whether policies run as fused kernels where they can, on a GPU with Triton.
         schedule: how the phases of a step are run; the results are the same.
         assign: group -> group whose policy it shares, e.g. '{runners: taggers}'.
+        opponents: group -> scripted policy of the environment, or random, that plays it, e.g. '{runners: runner}'; the
+            group has no policy then.
         frozen: groups whose policies act but do not learn.
         out: folder of the run; by default runs/NAME-TIME.
         save_seconds: time between two checkpoints.
@@ -55,15 +76,22 @@ def run_settings(
     """
 
 
-def train_parser(env_class: type[Env], settings: dict[str, Any]) -> Parser:
-    """All options of training in an environment; `settings` are the defaults."""
+def train_parser(
+    env_class: type[Env],
+    settings: dict[str, Any],
+    options: Callable[..., None] = run_settings,
+    command: str = "train",
+    what: str = "Train policies",
+) -> Parser:
+    """All options of training in an environment; `settings` are the defaults, `options` what a run needs besides."""
     groups = [name for name, field in env_class.state.fields.items() if field.kind == "group"]
     algorithm_name = settings.get("algorithm", {}).get("name", "PPO")
-    parser = Parser(prog="warpdrive train NAME", description=f"Train policies in {env_class.__name__}.")
+    parser = Parser(prog=f"warpdrive {command} NAME", description=f"{what} in {env_class.__name__}.")
     parser.add_argument("--config", help="a YAML file of settings, as a run's config.yaml")
-    parser.add_argument("--resume", help="a run's folder: go on from its checkpoint with its settings")
+    if command == "train":
+        parser.add_argument("--resume", help="a run's folder: go on from its checkpoint with its settings")
     parser.add_argument("--name", help="the environment, as module:Class or file.py:Class")
-    parser.add_function_arguments(run_settings, None)
+    parser.add_function_arguments(options, None)
     parser.add_class_arguments(env_class, "env")
     parser.add_argument("--algorithm.name", choices=list(ALGORITHMS), help="also: --algorithm PPO")
     parser.add_class_arguments(algorithm_of(algorithm_name), "algorithm")
@@ -96,7 +124,7 @@ def _flat(settings: dict[str, Any], parser: Parser) -> dict[str, Any]:
     return result
 
 
-def _choose_algorithm(args: list[str], settings: dict[str, Any]) -> list[str]:
+def choose_algorithm(args: list[str], settings: dict[str, Any]) -> list[str]:
     """Take `--algorithm NAME` out of the arguments: which options there are depends on it."""
     rest, i = [], 0
     while i < len(args):
@@ -123,43 +151,90 @@ def _value_of(option: str, args: Sequence[str]) -> str | None:
     return None
 
 
+def simulator_options(settings: dict[str, Any]) -> dict[str, Any]:
+    """What a run's settings say of its simulator besides environment, number and seed."""
+    kinds = {"auto": None, "float32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
+    return {
+        "device": settings["device"],
+        "obs_dtype": kinds[settings["precision"]],
+        "schedule": settings["schedule"],
+    }
+
+
 def make_simulator(env: Env, settings: dict[str, Any], num_envs: int | None = None) -> Simulator:
     """The simulator that a run's settings describe."""
-    kinds = {"auto": None, "float32": torch.float32, "bf16": torch.bfloat16}
-    return Simulator(
-        env,
-        settings["num_envs"] if num_envs is None else num_envs,
-        seed=settings["seed"],
-        device=settings["device"],
-        obs_dtype=kinds[settings["precision"]],
-        schedule=settings["schedule"],
-    )
+    if num_envs is None:
+        num_envs = settings["num_envs"]
+    return Simulator(env, num_envs, seed=settings["seed"], **simulator_options(settings))
+
+
+def trainer_options(env: Env, settings: dict[str, Any]) -> dict[str, Any]:
+    """What a run's settings say of its trainer besides the simulator, as wd.Trainer takes it."""
+    opponents = settings["opponents"] or {}
+    assign = {group: group for group in env.groups if group not in opponents} | (settings["assign"] or {})
+    for group in assign.values():
+        if group not in env.groups:
+            raise unknown_name("group in assign:", group, env.groups)
+    policies: dict[str, MLP | torch.nn.Module] = {
+        name: mlp(**settings["policies"][name]) for name in env.groups if name in assign.values()
+    }
+    options = dict(settings["algorithm"])
+    algorithm = algorithm_of(options.pop("name"))(**options)
+    return {
+        "policies": policies,
+        "algorithm": algorithm,
+        "assign": assign,
+        "opponents": opponents,
+        "frozen": settings["frozen"] or (),
+        "precision": "tf32" if settings["precision"] == "tf32" else "auto",  # else as the observations
+        "fuse": settings["fuse"],
+    }
 
 
 def make_trainer(sim: Simulator, settings: dict[str, Any]) -> Trainer:
     """The trainer that a run's settings describe."""
-    assign = {group: group for group in sim.env.groups} | (settings["assign"] or {})
-    for group in assign.values():
-        if group not in sim.env.groups:
-            raise unknown_name("group in assign:", group, sim.env.groups)
-    policies: dict[str, MLP | torch.nn.Module] = {
-        name: mlp(**settings["policies"][name]) for name in sim.env.groups if name in assign.values()
-    }
-    options = dict(settings["algorithm"])
-    algorithm = algorithm_of(options.pop("name"))(**options)
-    return Trainer(sim, policies, algorithm, assign=assign, frozen=settings["frozen"] or ())
+    return Trainer(sim, **trainer_options(sim.env, settings))
 
 
-def train(args: Sequence[str]) -> int:
-    """Train, show progress, and leave a folder with configuration, metrics, checkpoint and replay."""
-    started = time.monotonic()
+def choose_num_envs(env: Env, settings: dict[str, Any]) -> int:
+    """The number of environments that trains fastest, of those that leave enough updates; says so."""
+    from rich.console import Console
+
+    options = trainer_options(env, settings)
+    algorithm = options["algorithm"]
+    most = settings["env_steps"] // (algorithm.rollout_steps * LEAST_UPDATES)
+    console = Console(highlight=False)
+    with console.status("measuring how many environments train fastest"):
+        found = tune(
+            env,
+            **options,
+            **simulator_options(settings),
+            most_envs=max(most, getattr(algorithm, "minibatches", 1)),
+            lengths=False,
+            seconds=TUNE_SECONDS,
+        )
+    limit = (
+        f": with more, env_steps would be less than {LEAST_UPDATES} updates" if found.rows[-1].num_envs == most else ""
+    )
+    console.print(f"num_envs auto: {found.why}{limit}", soft_wrap=True)
+    return found.num_envs
+
+
+def train(args: Sequence[str], began: float = 0.0) -> int:
+    """Train, show progress, and leave a folder with configuration, metrics, checkpoint and replay.
+
+    Args:
+        args: of the command line.
+        began: seconds that imports have taken.
+    """
+    started, start = time.monotonic(), StartUp(began)
     resume = _value_of("--resume", args)
     if resume is not None:
         if not Path(resume, "config.yaml").is_file():
             raise ValueError(f"--resume: {resume} is not a run's folder: it has no config.yaml")
         args = [*args, "--config", str(Path(resume, "config.yaml"))]
     env_class, settings, rest = find_environment(args, "train")
-    rest = _choose_algorithm(rest, settings)
+    rest = choose_algorithm(rest, settings)
     parser = train_parser(env_class, settings)
     if "-h" in rest or "--help" in rest:
         parser.print_help()
@@ -177,22 +252,30 @@ def train(args: Sequence[str]) -> int:
         raise ValueError(f"{folder} already holds a run; continue it with --resume {folder}, or choose another --out")
 
     positive_int("env_steps", settings["env_steps"])
+    if settings["num_envs"] == "auto":
+        if resume is not None:
+            raise ValueError("num_envs cannot be 'auto' with --resume: a run keeps its number of environments")
+        start.end("simulator")
+        settings["num_envs"] = choose_num_envs(env, settings)
+        start.end("measuring sizes")
     sim = make_simulator(env, settings)
     trainer = make_trainer(sim, settings)
     if resume is not None:
         trainer.load(folder / "checkpoint.pt")
+    start.end("simulator")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(_plain(settings), sort_keys=False), encoding="utf-8")
-    return _run(trainer, settings, folder, label, started)
+    return _run(trainer, settings, folder, label, started, start)
 
 
-def _run(trainer: Trainer, settings: dict[str, Any], folder: Path, label: str, started: float) -> int:
+def _run(trainer: Trainer, settings: dict[str, Any], folder: Path, label: str, started: float, start: StartUp) -> int:
     from rich.console import Console
 
     from warpdrive.view.progress import Progress
 
     sim = trainer.sim
     writer = MetricsWriter(folder, keep_updates=trainer.update)
+    start.end("imports")
     title = f"{label}: {settings['num_envs']} x {sim.env.num_agents} agents, {trainer_name(settings)} on {sim.device}"
     checkpoint = folder / "checkpoint.pt"
     plain, episodes = _plain(settings), 0
@@ -209,8 +292,11 @@ def _run(trainer: Trainer, settings: dict[str, Any], folder: Path, label: str, s
         def report(row: dict[str, Any]) -> None:
             nonlocal episodes, first
             if first:
-                row["seconds_to_first_report"] = time.monotonic() - started
                 first = False
+                start.end("first update")
+                where = start.to_dict()
+                row |= where
+                console.print(start.line(where), highlight=False, soft_wrap=True)
             episodes += int(row["episodes"])
             row["episodes_total"] = episodes
             row["seconds"] = time.monotonic() - started
@@ -220,6 +306,9 @@ def _run(trainer: Trainer, settings: dict[str, Any], folder: Path, label: str, s
 
         previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
+            trainer.prepare()
+            if sim.device.type == "cuda":
+                start.end("graph capture")
             trainer.train(settings["env_steps"], report=report, save=save, save_seconds=settings["save_seconds"])
         except KeyboardInterrupt:
             status = 130

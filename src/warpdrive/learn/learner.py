@@ -1,6 +1,6 @@
 """One policy's learning: advantages, minibatches, losses and optimiser steps over a rollout."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import warp as wp
@@ -9,6 +9,7 @@ from torch import nn
 from warpdrive.env.functions import stream
 from warpdrive.env.spaces import ActionSpace
 from warpdrive.learn.a2c import A2C
+from warpdrive.learn.adam import Adam
 from warpdrive.learn.loss import METRICS, SurrogateLoss
 from warpdrive.learn.ppo import PPO
 from warpdrive.learn.returns import gae
@@ -17,9 +18,13 @@ from warpdrive.learn.schedule import linear
 from warpdrive.sim.launcher import device_stream
 from warpdrive.sim.store import warp_array, warp_device
 
-__all__ = ["Learner"]
+if TYPE_CHECKING:
+    from warpdrive.learn.fused_update import FusedUpdate
+
+__all__ = ["Learner", "run_length"]
 
 USE = 1 << 22  # keeps the streams of minibatches apart from those of phases and actions
+LONGEST_RUN, LEAST_RUNS = 32, 8  # of environments drawn together; and of such runs in a minibatch
 # Samples in one forward and backward pass: bounds the memory of activations, and keeps them in the CPU's cache.
 CHUNK = {"cuda": 1 << 19, "cpu": 1 << 14}
 
@@ -28,8 +33,16 @@ CHUNK = {"cuda": 1 << 19, "cpu": 1 << 14}
 def _draw_keys(
     seed: wp.array(dtype=wp.int32), update: wp.array(dtype=wp.int32), epoch: int, key_out: wp.array(dtype=wp.int32)
 ):
-    env = wp.tid()
-    key_out[env] = int(stream(seed[0], env, epoch, update[0], wp.static(USE)) >> wp.uint32(1))
+    run = wp.tid()
+    key_out[run] = int(stream(seed[0], run, epoch, update[0], wp.static(USE)) >> wp.uint32(1))
+
+
+def run_length(num_envs: int, minibatches: int) -> int:
+    """How many neighbouring environments are drawn together: a power of two that leaves plenty to draw from."""
+    length, most = 1, min(LONGEST_RUN, num_envs // (LEAST_RUNS * minibatches))
+    while 2 * length <= most and num_envs % (2 * length) == 0:
+        length *= 2
+    return length
 
 
 class Learner:
@@ -64,6 +77,7 @@ class Learner:
         self.num_envs = rollout.sim.num_envs
         self.epochs = getattr(algorithm, "epochs", 1)
         self.minibatches = getattr(algorithm, "minibatches", 1)
+        self._moments_of_minibatch = getattr(algorithm, "advantage_over", "rollout") == "minibatch"
         if self.minibatches > self.num_envs:
             raise ValueError(
                 f"algorithm.minibatches must be at most num_envs, for a minibatch holds whole environments; got "
@@ -75,25 +89,21 @@ class Learner:
         self.discount = torch.tensor([algorithm.gamma, algorithm.gae_lambda], device=device)
         self.counter = torch.zeros(1, dtype=torch.int32, device=device)  # updates done
         self.metrics = torch.zeros(len(METRICS) + 1, device=device)  # the last one: gradient norm
-        self._keys = torch.zeros(self.num_envs, dtype=torch.int32, device=device)
+        self._run_length = run_length(self.num_envs, self.minibatches)
+        self._keys = torch.zeros(self.num_envs // self._run_length, dtype=torch.int32, device=device)
         parameters = [p for p in module.parameters() if p.requires_grad]
         if not parameters:
             raise ValueError(f"policy {name!r} has no trainable parameter; list it in frozen")
         self.parameters = parameters
-        self.optimizer = torch.optim.Adam(
-            parameters, lr=self.rate, eps=algorithm.adam_eps, fused=True, capturable=self.device.type == "cuda"
-        )
-        self._prime_optimizer()
-        self._loss = SurrogateLoss(space, clipped=isinstance(algorithm, PPO))
+        self.optimizer = Adam(parameters, self.rate, algorithm.adam_eps)
+        clipped = isinstance(algorithm, PPO)
+        self._loss = SurrogateLoss(space, clipped=clipped)
+        self._fused: FusedUpdate | None = None
+        if getattr(module, "fused", False):
+            from warpdrive.learn import fused_update  # not everywhere there is Triton
 
-    def _prime_optimizer(self) -> None:
-        """Let the optimiser make its state now: a graph needs it at fixed addresses."""
-        for parameter in self.parameters:
-            parameter.grad = torch.zeros_like(parameter)
-        self.optimizer.step()  # zero gradients move nothing
-        for parameter in self.parameters:
-            self.optimizer.state[parameter]["step"].zero_()
-            parameter.grad = None
+            products = module.products(samples[0].obs.dtype)
+            self._fused = fused_update.FusedUpdate(module, space, clipped=clipped, samples=samples, precision=products)
 
     def set_progress(self, progress: float) -> None:
         """Set what follows a schedule, for `progress` from 0 to 1 of training."""
@@ -138,11 +148,12 @@ class Learner:
     def update(self) -> None:
         """All epochs and minibatches of one update."""
         weights = [s.flat(s.alive).float() for s in self.samples]
-        shift, scale = self._advantage_moments(weights)
+        moments = self._advantage_moments([s.flat(s.advantage) for s in self.samples], weights)
         total = torch.zeros_like(self.metrics)
+        step = self._minibatch if self._fused is None else self._fused_minibatch
         for epoch in range(self.epochs):
             for part in self._minibatches(epoch):
-                total += self._minibatch(part, shift, scale)
+                total += step(part, moments)
         self.metrics.copy_(total / (self.epochs * self.minibatches))
         normalizer = getattr(self.module, "normalizer", None)
         if normalizer is not None:
@@ -150,38 +161,59 @@ class Learner:
                 normalizer.update(s.flat(s.obs[:-1]), weight)
         self.counter.add_(1)
 
-    def _advantage_moments(self, weights: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean, and one over the standard deviation, of the advantages of agents that took part."""
+    def _advantage_moments(self, advantages: list[torch.Tensor], weights: list[torch.Tensor]) -> torch.Tensor:
+        """Mean, and one over the standard deviation, of the advantages of agents that took part: (2,)."""
         if not self.algorithm.normalize_advantage:
-            return torch.zeros((), device=self.device), torch.ones((), device=self.device)
-        advantages = [s.flat(s.advantage) for s in self.samples]
+            return torch.arange(2.0, device=self.device)
         count = sum(w.sum() for w in weights).clamp(min=1.0)  # type: ignore[union-attr]
         mean = sum((a * w).sum() for a, w in zip(advantages, weights, strict=True)) / count
         square = sum(((a - mean).square() * w).sum() for a, w in zip(advantages, weights, strict=True)) / count
-        return mean, 1.0 / (square.sqrt() + 1e-8)
+        return torch.stack([mean, 1.0 / (square.sqrt() + 1e-8)])
 
     def _minibatches(self, epoch: int) -> list[torch.Tensor | None]:
-        """Indices of the environments of each minibatch; None means all, in place."""
+        """Indices of the environments of each minibatch; None means all, in place.
+
+        What is drawn are runs of neighbouring environments, so that their samples are read from neighbouring addresses;
+        environments are copies that know nothing of one another, and which of them go together does not matter.
+        """
         if self.minibatches == 1:
             return [None]
         wp.launch(
             _draw_keys,
-            self.num_envs,
+            len(self._keys),
             [warp_array(self._seed, wp.int32), warp_array(self.counter, wp.int32), epoch],
             [warp_array(self._keys, wp.int32)],
             device=warp_device(self.device),
             stream=device_stream(self.device),
         )
-        order = torch.argsort(self._keys, stable=True)
+        runs = torch.argsort(self._keys, stable=True)
+        order = (runs[:, None] * self._run_length + torch.arange(self._run_length, device=self.device)).flatten()
         return list(torch.tensor_split(order, self.minibatches))
 
-    def _minibatch(self, envs: torch.Tensor | None, shift: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-        """One optimiser step; returns its metrics."""
+    def _fused_minibatch(self, envs: torch.Tensor | None, moments: torch.Tensor) -> torch.Tensor:
+        """As _minibatch, by fused kernels."""
+        fused = self._fused
+        assert fused is not None
+        if self._moments_of_minibatch:
+            advantages = [taken(s, s.advantage, envs) for s in self.samples]
+            moments = self._advantage_moments(advantages, [taken(s, s.alive, envs).float() for s in self.samples])
+        fused.run(envs, self.coefficients, moments)
+        norm = torch.linalg.vector_norm(fused.flat_gradient)
+        fused.flat_gradient.mul_((self.algorithm.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
+        for parameter, gradient in zip(self.parameters, fused.gradients, strict=True):
+            parameter.grad = gradient
+        self.optimizer.step()
+        return torch.cat([fused.metrics, norm.reshape(1)])
+
+    def _minibatch(self, envs: torch.Tensor | None, moments: torch.Tensor) -> torch.Tensor:
+        """One optimiser step, with advantages shifted and scaled by `moments`; returns its metrics."""
         for parameter in self.parameters:
             parameter.grad = None
         batches = [_Batch(s, envs) for s in self.samples]
+        if self._moments_of_minibatch:
+            moments = self._advantage_moments([b.advantage for b in batches], [b.weight for b in batches])
         count = sum(b.weight.sum() for b in batches).clamp(min=1.0)  # type: ignore[union-attr]
-        moments = torch.stack([shift, scale, 1.0 / count])
+        moments = torch.cat([moments, (1.0 / count).reshape(1)])
         metrics = torch.zeros(len(METRICS), device=self.device)
         for batch in batches:
             for rows in batch.chunks(CHUNK[self.device.type]):
@@ -207,33 +239,35 @@ class Learner:
 
     def state_dict(self) -> dict[str, Any]:
         """Optimiser state and counters; the weights are the module's."""
-        moments = [
-            {key: value.detach().cpu().clone() for key, value in self.optimizer.state[p].items()}
-            for p in self.parameters
-        ]
+        moments = [{key: value.cpu().clone() for key, value in moment.items()} for moment in self.optimizer.state]
         return {"optimizer": moments, "counter": self.counter.cpu().clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state_dict; tensors stay where they are."""
-        for parameter, saved in zip(self.parameters, state["optimizer"], strict=True):
+        for moment, saved in zip(self.optimizer.state, state["optimizer"], strict=True):
             for key, value in saved.items():
-                self.optimizer.state[parameter][key].copy_(value)
+                moment[key].copy_(value)
         self.counter.copy_(state["counter"])
 
 
+def taken(s: Samples, array: torch.Tensor, envs: torch.Tensor | None) -> torch.Tensor:
+    """One of a segment's arrays, of all environments or of those given, flat in memory order."""
+    if envs is None:
+        return s.flat(array)
+    # Gather in memory order: whole runs of agents at a time, and the result again is feature-major.
+    order = (3, 0, 2, 1) if s.env_fastest else (3, 0, 1, 2)
+    memory = array.unsqueeze(-1) if array.dim() == 3 else array
+    memory = memory.permute(order).index_select(3 if s.env_fastest else 2, envs)
+    flat = memory.reshape(memory.shape[0], -1).t()
+    return flat[:, 0] if array.dim() == 3 else flat
+
+
 class _Batch:
-    """One segment's samples, of all environments or of those given, flat in memory order."""
+    """One segment's samples, of all environments or of those given."""
 
     def __init__(self, s: Samples, envs: torch.Tensor | None) -> None:
         def take(array: torch.Tensor) -> torch.Tensor:
-            if envs is None:
-                return s.flat(array)
-            # Gather in memory order: whole runs of agents at a time, and the result again is feature-major.
-            order = (3, 0, 2, 1) if s.env_fastest else (3, 0, 1, 2)
-            memory = array.unsqueeze(-1) if array.dim() == 3 else array
-            memory = memory.permute(order).index_select(3 if s.env_fastest else 2, envs)
-            flat = memory.reshape(memory.shape[0], -1).t()
-            return flat[:, 0] if array.dim() == 3 else flat
+            return taken(s, array, envs)
 
         steps = s.log_prob.shape[0]
         self.obs = take(s.obs[:steps])

@@ -203,6 +203,23 @@ def _continuous_kernel(clipped: bool) -> Any:
     return continuous
 
 
+class _Seed(torch.autograd.Function):
+    """A number whose backward pass hands a gradient to a tensor.
+
+    To begin a backward pass with gradients, PyTorch imports its symbolic shapes: two seconds of every start. To begin
+    it at a number it does not.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(gradient)
+        return tensor.new_empty(())
+
+    @staticmethod
+    def backward(ctx: Any, one: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return ctx.saved_tensors[0], None
+
+
 class SurrogateLoss:
     """The loss of a batch of samples, as the gradient of what the policy gave for them.
 
@@ -274,9 +291,8 @@ class SurrogateLoss:
             device=device,
             stream=device_stream(out.device),
         )
-        roots, gradients = [out], [grad]
+        roots = [_Seed.apply(out, grad)]
         if isinstance(self.space, Box) and log_std is not None and log_std.requires_grad:
-            roots.append(log_std)
-            gradients.append(log_std_grad.sum(1))
-        torch.autograd.backward(roots, gradients)
+            roots.append(_Seed.apply(log_std, log_std_grad.sum(1)))
+        torch.autograd.backward(roots)
         return terms.sum(1)

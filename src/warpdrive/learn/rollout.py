@@ -1,18 +1,19 @@
 """The rollout: T steps of all environments with their policies, written straight into where learning reads them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import nn
 
-from warpdrive.learn.assignment import Segment
+from warpdrive.learn.assignment import RANDOM, Segment
 from warpdrive.policy.actions import ActionSampler
 from warpdrive.policy.mlp import ActorCritic, Weights
+from warpdrive.sim.memory import require_memory
 from warpdrive.sim.simulator import Simulator
-from warpdrive.sim.store import OUTPUTS, Results
+from warpdrive.sim.store import OUTPUTS, Results, Store
 
-__all__ = ["Rollout", "Samples"]
+__all__ = ["Rollout", "Samples", "rollout_bytes"]
 
 
 @dataclass
@@ -65,6 +66,25 @@ class Samples:
         return out.unflatten(0, (num_envs, count))
 
 
+def final_slots(episode_length: int | None, steps: int) -> int:
+    """How often an environment can be cut by its length in so many steps (docs/design.md), and at least 1."""
+    return 1 if episode_length is None else (steps - 1) // episode_length + 1
+
+
+def rollout_bytes(store: Store, steps: int) -> int:
+    """Bytes that a rollout of so many steps takes beside the store."""
+    env, slots = store.env, final_slots(store.env.episode_length, steps)
+    outputs = sum(store.fields[name].nbytes for name in OUTPUTS) // store.num_envs * steps
+    agents = 0
+    for name, group in env.groups.items():
+        mask = group.action.num_outputs * (steps + 1) if group.mask else 0
+        obs = group.obs * store.group_obs_dtype(name).itemsize * (steps + 1 + slots)
+        # Of each step its action, log-probability, advantage and target; of each observation that is valued its value.
+        numbers = (group.action.size + 3) * steps + (steps + 1) + slots
+        agents += group.count * (mask + obs + 4 * numbers)
+    return store.num_envs * (outputs + agents)
+
+
 class Rollout:
     """Storage for T steps, and the launches that fill it.
 
@@ -73,22 +93,32 @@ class Rollout:
         segments: who acts for whom.
         steps: T.
         policies: name -> module.
+        opponents: group -> scripted policy, or "random", that acts for it.
 
     Attributes:
         samples: of each segment. faults: of each segment int32 (4,), see ActionSampler.
         outputs: name of OUTPUTS -> (T, E, N) or (T, E).
     """
 
-    def __init__(self, sim: Simulator, segments: list[Segment], steps: int, policies: Mapping[str, nn.Module]) -> None:
+    def __init__(
+        self,
+        sim: Simulator,
+        segments: list[Segment],
+        steps: int,
+        policies: Mapping[str, nn.Module],
+        opponents: Mapping[str, str] | None = None,
+    ) -> None:
         self.sim, self.segments, self.steps, self.policies = sim, segments, steps, policies
         store, env, device = sim.store, sim.env, sim.device
+        require_memory(
+            rollout_bytes(store, steps), device, f"a rollout of {steps} steps of {sim.num_envs} environments"
+        )
         shapes = {"final_slot": torch.int32, "reward": torch.float32}
         self.outputs = {
             name: torch.zeros((steps, *store.fields[name].shape), dtype=shapes.get(name, torch.bool), device=device)
             for name in OUTPUTS
         }
-        # An environment can be cut by its length this often (docs/design.md).
-        slots = 1 if env.episode_length is None else (steps - 1) // env.episode_length + 1
+        slots = final_slots(env.episode_length, steps)
         self.shared = {name: sum(s.group == name for s in segments) > 1 for name in env.groups}
         self.obs = {name: store.new_obs(name, steps + 1, not self.shared[name]) for name in env.groups}
         self.final_obs = {name: store.new_obs(name, slots, not self.shared[name]) for name in env.groups}
@@ -98,6 +128,7 @@ class Rollout:
         self.samples = [self._samples(segment) for segment in segments]
         self.faults = [torch.zeros(4, dtype=torch.int32, device=device) for _ in segments]
         self._steps = [sim.launcher.step(self._results(t)) for t in range(steps)]
+        self._opponents = [[self._opponent(t, *pair) for pair in (opponents or {}).items()] for t in range(steps)]
         self._samplers = [self._sampler(s, fault) for s, fault in zip(self.samples, self.faults, strict=True)]
 
     @property
@@ -121,6 +152,8 @@ class Rollout:
                 out = self.policies[s.segment.policy](s.flat(s.obs[t : t + 1]), *weights)
                 mask = None if s.mask is None else s.mask[t]
                 sample(s.shaped(out), mask, s.action[t], s.log_prob[t], s.value[t])
+            for act in self._opponents[t]:
+                act()
             self._steps[t]()
         for name, block in self.obs.items():
             self.sim.obs[name].copy_(block[-1])
@@ -131,7 +164,7 @@ class Rollout:
 
     def _cast(self, s: Samples) -> list[Weights]:
         module = self.policies[s.segment.policy]
-        return [module.weights(s.obs.dtype)] if isinstance(module, ActorCritic) else []
+        return [module.weights(module.kind(s.obs.dtype))] if isinstance(module, ActorCritic) else []
 
     def _sampler(self, s: Samples, fault: torch.Tensor) -> ActionSampler:
         sim, a, b = self.sim, s.segment.first, s.segment.last
@@ -148,7 +181,19 @@ class Rollout:
             log_std=getattr(self.policies[s.segment.policy], "log_std", None),
         )
 
+    def _opponent(self, t: int, group: str, policy: str) -> Callable[[], None]:
+        """A launch of what acts for a group in step t."""
+        sim = self.sim
+        last = {name: sim.store.fields[name] if t == 0 else array[t - 1] for name, array in self.outputs.items()}
+        obs = {name: block[t] for name, block in self.obs.items()}
+        mask = {name: block[t] for name, block in self.mask.items()}
+        results = Results(last, obs, mask, self.final_obs, rolling=True)
+        if policy == RANDOM:
+            return sim.launcher.randomize(group, results)
+        return sim.launcher.script(group, policy, results)
+
     def _results(self, t: int) -> Results:
+        """Where step t leaves its results."""
         return Results(
             arrays={name: array[t] for name, array in self.outputs.items()},
             obs={name: block[t + 1] for name, block in self.obs.items()},

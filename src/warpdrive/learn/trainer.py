@@ -17,7 +17,8 @@ from warpdrive.learn.learner import Learner
 from warpdrive.learn.loss import METRICS
 from warpdrive.learn.ppo import PPO
 from warpdrive.learn.rollout import Rollout
-from warpdrive.policy.mlp import MLP
+from warpdrive.policy.fused import fusion
+from warpdrive.policy.mlp import MLP, PRECISIONS, ActorCritic, Precision
 from warpdrive.sim.simulator import Simulator, capture
 
 __all__ = ["Trainer"]
@@ -34,7 +35,11 @@ class Trainer:
         algorithm: wd.PPO(...) or wd.A2C(...), for all policies, or policy -> one; rollout_steps must agree.
         assign: group -> policy, or a list with a policy for each agent; by default each group has the policy of its
             name, or all have the only one.
+        opponents: group -> scripted policy of the environment, or "random", that plays it in place of a policy.
         frozen: names of policies that act but do not learn.
+        precision: of the products in wd.MLP policies: "auto" (as the observations: bfloat16, or float32), "float32",
+            "tf32" (in fused kernels; elsewhere float32) or "bf16". Sums and weights are float32.
+        fuse: whether wd.MLP policies run as fused kernels where they can: on CUDA with Triton, within limits.
         graph: whether rollout and update are captured as CUDA graphs; on the CPU there are none.
 
     Attributes:
@@ -52,13 +57,19 @@ class Trainer:
         algorithm: PPO | A2C | Mapping[str, PPO | A2C] | None = None,
         *,
         assign: Assignment | None = None,
+        opponents: Mapping[str, str] | None = None,
         frozen: Iterable[str] = (),
+        precision: Precision = "auto",
+        fuse: bool = True,
         graph: bool = True,
     ) -> None:
-        self.sim = sim
+        if precision not in PRECISIONS:
+            raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+        self.sim, self.precision, self.fuse = sim, precision, fuse
         self.descriptions = dict(policies)
         self.assign = dict(assign or {})
-        self.segments = segments(sim.env, self.descriptions, assign)
+        self.opponents = dict(opponents or {})
+        self.segments = segments(sim.env, self.descriptions, assign, opponents)
         self.frozen = set(frozen)
         for name in self.frozen:
             if name not in self.descriptions:
@@ -68,14 +79,15 @@ class Trainer:
         if len(steps) > 1:
             raise ValueError(f"rollout_steps must be the same for all policies, got {sorted(steps)}")
         if not self.algorithms:
-            raise ValueError("all policies are frozen: there is nothing to train")
+            everybody = "all policies are frozen" if self.descriptions else "all groups are played by opponents"
+            raise ValueError(f"{everybody}: there is nothing to train")
         self.rollout_steps = steps.pop()
 
         seed = int(sim.store.fields["seed"])
         generator = torch.Generator().manual_seed(seed)
         self.policies = {name: self._build(name, generator) for name in self.descriptions}
         sim.reset()
-        self.rollout = Rollout(sim, self.segments, self.rollout_steps, self.policies)
+        self.rollout = Rollout(sim, self.segments, self.rollout_steps, self.policies, self.opponents)
         self.learners = {
             name: Learner(
                 name,
@@ -132,6 +144,10 @@ class Trainer:
                 f"policy {name!r} must map observations (B, {group.obs}) to (B, {group.action.num_outputs + 1}), the "
                 f"parameters of the actions and the value; for B = 2 it gave {tuple(out.shape)}"
             )
+        if isinstance(module, ActorCritic):
+            module.precision = self.precision
+            kind = self.sim.store.group_obs_dtype(next(s.group for s in self.segments if s.policy == name))
+            module.fused = self.fuse and fusion(module, kind, self.sim.device) != ""
         return module
 
     # ------------------------------------------------------------------ the loop
@@ -149,7 +165,8 @@ class Trainer:
 
         Args:
             env_steps: the goal; schedules run from 0 to it.
-            report: called with a row of metrics about every `report_seconds` seconds and at the end.
+            report: called with a row of metrics after the first update, about every `report_seconds` seconds and at
+                the end.
             save: called about every `save_seconds` seconds and at the end, unless there was a fault.
 
         Raises:
@@ -159,24 +176,29 @@ class Trainer:
         reported = saved = time.monotonic()
         start_steps = self.env_steps
         self.seconds = {"rollout": 0.0, "update": 0.0}
+        first = True
         while self.env_steps < env_steps:
             self.step()
             now = time.monotonic()
             done = self.env_steps >= env_steps
-            if report and (done or now - reported >= report_seconds):
+            if report and (first or done or now - reported >= report_seconds):
                 self._synchronize()
                 now = time.monotonic()
                 report(self._row(self.env_steps - start_steps, now - reported))
-                reported, start_steps = time.monotonic(), self.env_steps
+                reported, start_steps, first = time.monotonic(), self.env_steps, False
             if save and (done or now - saved >= save_seconds):
                 self.check_faults()  # so that the checkpoint before a fault is kept
                 save()
                 saved = time.monotonic()
 
-    def step(self) -> None:
-        """One update: collect a rollout, then learn from it."""
+    def prepare(self) -> None:
+        """Capture rollout and update as graphs, if that is to be and was not done yet; `step` does it else."""
         if self._graph and not self._captured:
             self._capture()
+
+    def step(self) -> None:
+        """One update: collect a rollout, then learn from it."""
+        self.prepare()
         progress = min(1.0, self.env_steps / self.total_env_steps) if self.total_env_steps else 0.0
         for learner in self.learners.values():
             learner.set_progress(progress)
@@ -184,6 +206,12 @@ class Trainer:
         self._timed("update", self._learn)
         self.update += 1
         self.env_steps += self.sim.num_envs * self.rollout_steps
+
+    def collect(self) -> None:
+        """Collect a rollout and learn nothing from it, as a measurement wants."""
+        if self._graph and not self._captured:
+            self._capture()
+        self._collect()
 
     def _learn_all(self) -> None:
         for learner in self.learners.values():
@@ -320,6 +348,7 @@ class Trainer:
             "env": describe(self.sim.env),
             "descriptions": described,
             "segments": [(s.group, s.first, s.last, s.policy) for s in self.segments],
+            "opponents": self.opponents,
             "settings": settings or {},
             "trainer": self.state_dict(),
         }

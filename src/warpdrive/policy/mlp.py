@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import nn
@@ -13,7 +13,10 @@ from warpdrive.env.environment import positive_int
 from warpdrive.env.spaces import ActionSpace, Box
 from warpdrive.policy.normalizer import Normalizer
 
-__all__ = ["MLP", "ActorCritic", "Weights"]
+__all__ = ["MLP", "PRECISIONS", "ActorCritic", "Precision", "Weights"]
+
+Precision = Literal["auto", "float32", "tf32", "bf16"]
+PRECISIONS = get_args(Precision)
 
 
 @dataclass(frozen=True, init=False)
@@ -106,15 +109,25 @@ class Weights(NamedTuple):
 class ActorCritic(nn.Module):
     """Maps observations (B, D) to (B, P + 1): the parameters of the action distribution, then the value.
 
-    It computes in the type of the observations, on weights that are kept in float32. The result lies feature-major in
-    memory: its transpose is contiguous. Layers start orthogonal with gain sqrt 2 and biases 0, the critic's last with
-    gain 1 and the actor's last with 0.01: a first policy that hardly depends on the observation, as Andrychowicz et al.
-    2021 (arXiv 2006.05990, section 3.2) recommend.
+    It computes in the type of the observations, or as `precision` says, on weights that are kept in float32. The result
+    lies feature-major in memory: its transpose is contiguous. Layers start orthogonal with gain sqrt 2 and biases 0,
+    the critic's last with gain 1 and the actor's last with 0.01: a first policy that hardly depends on the observation,
+    as Andrychowicz et al. 2021 (arXiv 2006.05990, section 3.2) recommend.
+
+    Attributes:
+        activation, hidden: as in the description; obs_size: D; num_outputs: P.
+        precision: of the products: "auto" (as the observations), "float32", "tf32" (float32 where there are no fused
+            kernels) or "bf16".
+        fused: whether it runs as a kernel of Triton when no gradients are wanted, see warpdrive.policy.fused.
     """
+
+    precision: Precision = "auto"
+    fused: bool = False
 
     def __init__(self, description: MLP, obs_size: int, space: ActionSpace, generator: torch.Generator) -> None:
         super().__init__()
-        self.activation = description.activation
+        self.activation, self.hidden = description.activation, description.hidden
+        self.obs_size, self.num_outputs = obs_size, space.num_outputs
         self.normalizer = Normalizer(obs_size) if description.normalize_obs else None
         widths = (obs_size, *description.hidden)
         self.actor = _layers(widths, generator)
@@ -124,6 +137,18 @@ class ActorCritic(nn.Module):
         self.log_std: nn.Parameter | None = None
         if isinstance(space, Box):
             self.log_std = nn.Parameter(torch.full((space.size,), float(description.init_log_std)))
+
+    def kind(self, obs_dtype: torch.dtype) -> torch.dtype:
+        """The type that weights and activations have for observations of a type."""
+        if self.precision == "auto":
+            return obs_dtype
+        return torch.bfloat16 if self.precision == "bf16" else torch.float32
+
+    def products(self, obs_dtype: torch.dtype) -> Literal["bf16", "tf32", "tf32x3"]:
+        """What fused kernels make products of: float32 as sums of three products of tf32, with float32's error."""
+        if self.kind(obs_dtype) == torch.bfloat16:
+            return "bf16"
+        return "tf32" if self.precision == "tf32" else "tf32x3"
 
     def weights(self, kind: torch.dtype) -> "Weights":
         """All weights and biases in the type that is computed in; who calls often without learning makes them once."""
@@ -139,11 +164,19 @@ class ActorCritic(nn.Module):
         return Weights(cast(self.actor), None if self.critic is None else cast(self.critic), heads)
 
     def forward(self, obs: torch.Tensor, weights: "Weights | None" = None) -> torch.Tensor:
-        """(B, P + 1) in the type of `obs` (B, D), float32 or bfloat16, best feature-major (obs.t() contiguous)."""
-        kind = obs.dtype
+        """(B, P + 1) for `obs` (B, D), float32 or bfloat16, best feature-major (obs.t() contiguous).
+
+        In the type that it computes in, `kind(obs.dtype)`; from a fused kernel always float32. `weights` are what
+        `weights(kind)` gave, of who calls often without learning.
+        """
+        kind = self.kind(obs.dtype)
         if weights is None:
             weights = self.weights(kind)
-        x = obs if self.normalizer is None else self.normalizer(obs).to(kind)
+        if self.fused and not torch.is_grad_enabled():
+            from warpdrive.policy.fused_forward import fused_forward  # not everywhere there is Triton
+
+            return fused_forward(self, obs, weights, self.products(obs.dtype))
+        x = (obs if self.normalizer is None else self.normalizer(obs)).to(kind)
         towers = [weights.actor] if weights.critic is None else [weights.actor, weights.critic]
         parts = [
             torch.addmm(bias[:, None], weight, self._hidden(layers, x).t())

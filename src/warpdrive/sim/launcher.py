@@ -9,16 +9,20 @@ from typing import Any, Literal
 import torch
 import warp as wp
 
+from warpdrive.env.spaces import Box
 from warpdrive.sim.program import Program
 from warpdrive.sim.store import Results, Store, warp_array, warp_device
 
-__all__ = ["MAX_BLOCK", "Launcher", "Schedule", "choose_schedule", "device_stream"]
+__all__ = ["BLOCK", "ON_CUDA", "Launcher", "Schedule", "choose_schedule", "choose_unit", "device_stream"]
 
-Schedule = Literal["auto", "split", "fused", "loop"]
-MAX_BLOCK = 1024  # CUDA's limit of threads in a block
-FUSED_UP_TO = (
-    64  # agents: beyond, one kernel a phase was faster on an H200 (Tag, 110 agents: 223 against 269 us a step)
-)
+Schedule = Literal["auto", "split", "mixed", "fused", "loop"]
+BLOCK = 128  # threads of a fused kernel's block, where nothing was measured
+FUSED_UP_TO = 64  # agents: beyond, "mixed" is as fast as a rule on an H200, and compiles in a fraction of the time
+ON_CUDA = ("fused", "mixed")
+WARP = 32
+LEAST_LANES = 24  # of a warp that environments must fill for it to be their unit
+MOST_STEPS = 1000  # in one launch: so that a program can be interrupted
+ONE_STEP = [1, 0]  # num_steps and randomize: with the actions that are there
 CHUNK = 32  # environments that one CPU thread takes at least
 
 
@@ -34,16 +38,22 @@ def choose_schedule(schedule: Schedule, num_agents: int, device: torch.device) -
         ValueError: an unknown schedule, or one that cannot run this environment on this device.
     """
     if schedule == "auto":
-        return ("fused" if num_agents <= FUSED_UP_TO else "split") if device.type == "cuda" else "loop"
-    if schedule not in ("split", "fused", "loop"):
-        raise ValueError(f"schedule must be 'auto', 'split', 'fused' or 'loop', got {schedule!r}")
-    if schedule == "fused" and device.type != "cuda":
-        raise ValueError("schedule 'fused' needs a CUDA device; on the CPU take 'loop' or 'split'")
-    if schedule == "fused" and num_agents > MAX_BLOCK:
-        raise ValueError(
-            f"schedule 'fused' takes at most {MAX_BLOCK} agents an environment, got {num_agents}; take 'split'"
-        )
+        return ("fused" if num_agents <= FUSED_UP_TO else "mixed") if device.type == "cuda" else "loop"
+    if schedule not in ("split", "mixed", "fused", "loop"):
+        raise ValueError(f"schedule must be 'auto', 'split', 'mixed', 'fused' or 'loop', got {schedule!r}")
+    if schedule in ON_CUDA and device.type != "cuda":
+        raise ValueError(f"schedule {schedule!r} needs a CUDA device; on the CPU take 'loop' or 'split'")
     return schedule
+
+
+def choose_unit(num_agents: int) -> Literal["warp", "block", "strided"]:
+    """Which threads of a fused kernel have an environment: a warp's where whole environments fill one well.
+
+    See Program.fused_kernel.
+    """
+    if num_agents <= WARP and WARP // num_agents * num_agents >= LEAST_LANES:
+        return "warp"
+    return "block" if num_agents <= BLOCK else "strided"
 
 
 class Launcher:
@@ -52,21 +62,28 @@ class Launcher:
     Args:
         program: the kernels.
         store: the arrays they run over.
-        schedule: as from choose_schedule: "split" (one kernel a phase), "fused" (one kernel, CUDA), "loop" (one
+        schedule: as from choose_schedule: "split" (one kernel a phase), "fused" (one kernel, CUDA), "mixed" (one
+            kernel for each observe phase, one for what comes before and one for what comes after, CUDA), "loop" (one
             thread an environment).
         params: values of the built-in and the author's parameters.
-        block_dim: threads a block of the fused kernel, at most; a block holds whole environments.
+        block_dim: threads a block of the fused kernel where each has one agent, a multiple of 32.
     """
 
     def __init__(
-        self, program: Program, store: Store, schedule: Schedule, params: dict[str, Any], block_dim: int = 128
+        self, program: Program, store: Store, schedule: Schedule, params: dict[str, Any], block_dim: int = BLOCK
     ) -> None:
         self.program, self.store, self.params = program, store, params
         self.device = warp_device(store.device)
         agents = store.env.num_agents
         self.schedule = schedule
-        self.envs_per_block = max(1, block_dim // agents)
-        self.block_dim = -(-self.envs_per_block * agents // 32) * 32
+        self.unit = choose_unit(agents)
+        if self.unit == "block":  # as many whole environments as fit
+            self.envs_per_unit = max(1, block_dim // agents)
+            self.block_dim = -(-self.envs_per_unit * agents // WARP) * WARP
+        else:
+            self.envs_per_unit = WARP // agents if self.unit == "warp" else 1
+            self.block_dim = block_dim
+        self._constants = {name: self._space_arrays(name) for name in store.env.groups}
         self._pool: ThreadPoolExecutor | None = None
         if schedule == "loop" and store.device.type == "cpu" and store.num_envs >= 2 * CHUNK:
             self._pool = ThreadPoolExecutor(os.cpu_count() or 1)
@@ -78,19 +95,27 @@ class Launcher:
         if self.schedule == "split":
             for i in range(len(program.calls)):
                 program.phase_kernel(i)
-        else:
-            make = program.fused_kernel if self.schedule == "fused" else program.loop_kernel
-            make(guarded_only=False)
-            make(guarded_only=True)
-        for i in self._observe_calls():
+        if self.schedule in ON_CUDA:
+            program.fused_kernel("step" if self.schedule == "fused" else "change", self.unit)
+            program.fused_kernel("reset", self.unit)
+        elif self.schedule == "loop":
+            program.loop_kernel(guarded_only=False)
+            program.loop_kernel(guarded_only=True)
+        for i in program.observe_calls:
             program.phase_kernel(i)
+        for name in self._constants:
+            program.random_kernel(name)
         program.load(self.device)
-        if self.schedule == "fused":
+        if self.schedule in ON_CUDA:
             program.load(self.device, block_dim=self.block_dim)
 
-    def _observe_calls(self) -> range:
-        count = len(self.program.env.observe)
-        return range(self.program.first_guarded - count, self.program.first_guarded)
+    def _space_arrays(self, group: str) -> dict[str, Any]:
+        """What random actions of a group are drawn from: the choices of each head, or the bounds."""
+        space = self.store.env.groups[group].action
+        if isinstance(space, Box):
+            bounds = {"low": space.low, "high": space.high}
+            return {name: wp.array(bound, dtype=wp.float32, device=self.device) for name, bound in bounds.items()}
+        return {"heads": wp.array(space.heads, dtype=wp.int32, device=self.device)}
 
     def struct(self, results: Results, counting: bool = True) -> Any:
         """The state struct that points at the store and leaves its results in `results`."""
@@ -118,6 +143,8 @@ class Launcher:
             group.reward = warp_array(arrays["reward"][:, own], wp.float32)
             group.active = warp_array(arrays["active"][:, own], wp.bool)
             group.terminated = warp_array(arrays["terminated"][:, own], wp.bool)
+            for key, array in self._constants[name].items():
+                setattr(group, key, array)
             group.first, group.count = first, count
             setattr(s, name, group)
         return s
@@ -133,24 +160,69 @@ class Launcher:
     def observe(self, results: Results) -> Callable[[], None]:
         """A launch of the observe phases alone."""
         s = self.struct(results)
-        return self._run([self._phase(i, s) for i in self._observe_calls()], results)
+        return self._run([self._phase(i, s) for i in self.program.observe_calls], results)
+
+    def randomize(self, group: str, results: Results) -> Callable[[], None]:
+        """A launch that gives the agents of a group random actions, by the masks of `results`."""
+        store = self.store
+        dim = (store.num_envs, store.env.groups[group].count)
+        return self._run([self._record(self.program.random_kernel(group), dim, [self.struct(results)])], results)
+
+    def random_steps(self, results: Results) -> Callable[[int], None] | None:
+        """A launch of some number of whole steps with random actions, or None where each kernel is a part of one."""
+        if self.schedule not in ("fused", "loop"):
+            return None
+        commands = self._whole(self.struct(results), guarded_only=False)
+        run = self._in_parallel(commands, results) if self._pool else self._run(commands, results)
+
+        def repeat(steps: int) -> None:
+            for done in range(0, steps, MOST_STEPS):
+                for command in commands:
+                    command.set_param_by_name("num_steps", min(MOST_STEPS, steps - done))
+                    command.set_param_by_name("randomize", 1)
+                run()
+
+        return repeat
+
+    def script(self, group: str, policy: str, results: Results) -> Callable[[], None]:
+        """A launch in which a scripted policy writes the actions of its group; `results` are those of the last step."""
+        kernel = self.program.script_kernels[group, policy]
+        self.program.load_scripts(self.device)
+        dim = (self.store.num_envs, self.store.env.groups[group].count)
+        return self._run([self._record(kernel, dim, [self.struct(results)])], results)
 
     def _launch(self, s: Any, results: Results, guarded_only: bool) -> Callable[[], None]:
-        program, num_envs = self.program, self.store.num_envs
+        program = self.program
         if self.schedule == "split":
-            first = program.first_guarded if guarded_only else 0
-            return self._run([self._phase(i, s) for i in range(first, len(program.calls))], results)
+            calls = range(program.first_guarded if guarded_only else 0, len(program.calls))
+            return self._run([self._phase(i, s) for i in calls], results)
+        if self.schedule == "mixed":
+            before = (
+                [] if guarded_only else [self._fused("change", s), *(self._phase(i, s) for i in program.observe_calls)]
+            )
+            return self._run([*before, self._fused("reset", s)], results)
+        commands = self._whole(s, guarded_only)
+        return self._in_parallel(commands, results) if self._pool else self._run(commands, results)
+
+    def _whole(self, s: Any, guarded_only: bool) -> list[Any]:
+        """The launches, independent of one another, that make a whole step (or the guarded end of one)."""
         if self.schedule == "fused":
-            blocks = -(-num_envs // self.envs_per_block)
-            kernel = program.fused_kernel(guarded_only)
-            inputs = [s, num_envs, self.envs_per_block]
-            return self._run([self._record(kernel, (blocks, self.block_dim), inputs, self.block_dim)], results)
-        kernel = program.loop_kernel(guarded_only)
-        if self._pool is None:
-            return self._run([self._record(kernel, num_envs, [s, 0])], results)
-        parts = min(os.cpu_count() or 1, num_envs // CHUNK)
+            return [self._fused("reset" if guarded_only else "step", s)]
+        num_envs = self.store.num_envs
+        parts = min(os.cpu_count() or 1, num_envs // CHUNK) if self._pool else 1
         bounds = [num_envs * k // parts for k in range(parts + 1)]
-        return self._in_parallel([self._record(kernel, b - a, [s, a]) for a, b in itertools.pairwise(bounds)], results)
+        kernel = self.program.loop_kernel(guarded_only)
+        more = [] if guarded_only else ONE_STEP
+        return [self._record(kernel, b - a, [s, a, *more]) for a, b in itertools.pairwise(bounds)]
+
+    def _fused(self, part: str, s: Any) -> Any:
+        size = WARP if self.unit == "warp" else self.block_dim
+        units = self.block_dim // size
+        blocks = -(-self.store.num_envs // (self.envs_per_unit * units))
+        inputs = [s, self.store.num_envs, size, units, self.envs_per_unit, *(ONE_STEP if part == "step" else [])]
+        return self._record(
+            self.program.fused_kernel(part, self.unit), (blocks, self.block_dim), inputs, self.block_dim
+        )
 
     def _phase(self, i: int, s: Any) -> Any:
         call, env = self.program.calls[i], self.store.env

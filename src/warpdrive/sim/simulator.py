@@ -7,11 +7,12 @@ from typing import Any
 import torch
 import warp as wp
 
-from warpdrive.env.environment import Env, positive_int, unknown_name
+from warpdrive.env.environment import Env, positive_int, require_script, unknown_name
 from warpdrive.env.spaces import Box
-from warpdrive.sim.launcher import Launcher, Schedule, choose_schedule
+from warpdrive.sim.choice import STEPS, Candidate, choose, is_worth_measuring, key_of, seconds_of
+from warpdrive.sim.launcher import ON_CUDA, Launcher, Schedule, choose_schedule, choose_unit
+from warpdrive.sim.memory import release_memory
 from warpdrive.sim.program import Program
-from warpdrive.sim.random_actions import RandomActions
 from warpdrive.sim.store import Results, Store, start_warp
 
 __all__ = ["Simulator", "choose_device"]
@@ -53,7 +54,8 @@ class Simulator:
         seed: of all random numbers; the same seed gives the same bits on the same device.
         device: "cpu", "cuda", "cuda:N"; None: the GPU if there is one.
         obs_dtype: torch.float32 or torch.bfloat16; None: bfloat16 on a GPU, float32 on the CPU.
-        schedule: "split", "fused" (GPU), "loop", or "auto"; the results are the same to the bit.
+        schedule: "split", "mixed" or "fused" (GPU), "loop", or "auto"; the results are the same to the bit. With "auto"
+            a large simulation on a GPU measures which is fastest, once: the choice is kept on disk.
         env_offset: index of the first environment among those of several processes.
 
     Attributes:
@@ -96,15 +98,15 @@ class Simulator:
             obs_dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         if obs_dtype not in (torch.float32, torch.bfloat16):
             raise ValueError(f"obs_dtype must be torch.float32 or torch.bfloat16, got {obs_dtype}")
+        chosen = self._choose(schedule, obs_dtype)
+        self.schedule, self.block_dim = chosen.schedule, chosen.block_dim
         self.store = self._make_store(obs_dtype)
-        schedule = choose_schedule(schedule, env.num_agents, self.device)
         dtypes = {name: self.store.group_obs_dtype(name) for name in env.groups}
-        program = self._make_program(dtypes, schedule)
+        program = self._make_program(dtypes, self.schedule)
         params = dict(env.params)
         params |= {"num_agents": env.num_agents, "episode_length": env.episode_length or 0, "env_offset": env_offset}
         self.env_offset = env_offset
-        self.launcher = Launcher(program, self.store, schedule, params)
-        self.schedule = schedule
+        self.launcher = Launcher(program, self.store, self.schedule, params, self.block_dim)
 
         fields, results = self.store.fields, self.store.results
         self.state = SimpleNamespace(**fields)
@@ -118,16 +120,35 @@ class Simulator:
         self._restart = self.launcher.restart(results)
         self._observe = self.launcher.observe(results)
         self._step = self.launcher.step(results)
-        self._randomize = [RandomActions(self.store, name, results.mask.get(name), env_offset) for name in env.groups]
+        self._randomize = {name: self.launcher.randomize(name, results) for name in env.groups}
+        self._random_steps = self.launcher.random_steps(results)
         self._captured: dict[bool, Callable[[], None]] = {}
+        self._scripts: dict[tuple[str, str], Callable[[], None]] = {}
         self._started = False
         self.seed(seed)
+
+    def _choose(self, schedule: Schedule, obs_dtype: torch.dtype) -> Candidate:
+        """The schedule to run: the one asked for, the measured one, or what is fastest as a rule."""
+        by_rule = choose_schedule(schedule, self.env.num_agents, self.device)
+        if schedule != "auto" or not is_worth_measuring(self.num_envs, self.env.num_agents, self.device):
+            return Candidate(by_rule)
+        key = key_of(self.env, self.num_envs, obs_dtype, self.device)
+        return choose(key, lambda candidate: self._seconds(candidate, obs_dtype))
+
+    def _seconds(self, candidate: Candidate, obs_dtype: torch.dtype) -> float:
+        """Seconds that steps take with a candidate, in a simulator like this one that is thrown away."""
+        seconds = _Scratch(
+            self.env, self.num_envs, device=self.device, obs_dtype=obs_dtype, candidate=candidate
+        ).seconds()
+        release_memory(self.device)
+        return seconds
 
     def _make_store(self, obs_dtype: torch.dtype) -> Store:
         return Store(self.env, self.num_envs, self.device, obs_dtype)
 
     def _make_program(self, dtypes: dict[str, torch.dtype], schedule: Schedule) -> Program:
-        return Program.of(self.env, dtypes, f"{schedule} {self.device}")
+        variant = f"{schedule} {choose_unit(self.env.num_agents)}" if schedule in ON_CUDA else schedule
+        return Program.of(self.env, dtypes, f"{variant} {self.device}")
 
     def of_group(self, array: torch.Tensor, group: str) -> torch.Tensor:
         """The columns (E, n) of one group in an array (E, N)."""
@@ -184,18 +205,38 @@ class Simulator:
             self._set_action(name, value)
         self._run(random=False)
 
-    def random_step(self) -> None:
-        """Advance every environment by one step with random actions, uniform over what each agent may do."""
+    def random_step(self, steps: int = 1) -> None:
+        """Advance every environment by `steps` steps with random actions, uniform over what each agent may do.
+
+        Where a kernel makes whole steps, one launch makes many of them.
+        """
         self._require_started()
-        self._run(random=True)
+        positive_int("steps", steps)
+        if self._random_steps is not None:
+            self._random_steps(steps)
+            return
+        for _ in range(steps):
+            self._run(random=True)
 
     def randomize_actions(self, group: str | None = None) -> None:
         """Put random actions into `action`, for all groups or one."""
         if group is not None and group not in self.env.groups:
             raise unknown_name("group", group, self.env.groups)
-        for name, fill in zip(self.env.groups, self._randomize, strict=True):
+        for name, fill in self._randomize.items():
             if group is None or name == group:
                 fill()
+
+    def script_actions(self, group: str, policy: str) -> None:
+        """Put the actions of one of the environment's scripted policies into `action`, for its group.
+
+        Raises:
+            ValueError: an unknown group or policy. PhaseError: the policy does not compile.
+        """
+        self._require_started()
+        if (group, policy) not in self._scripts:
+            require_script(self.env, group, policy)
+            self._scripts[group, policy] = self.launcher.script(group, policy, self.store.results)
+        self._scripts[group, policy]()
 
     def refresh(self) -> None:
         """Write the observations anew, after fields of the state were set by hand."""
@@ -303,6 +344,28 @@ class Simulator:
     def results(self) -> Results:
         """Where a plain step leaves its results."""
         return self.store.results
+
+
+class _Scratch(Simulator):
+    """A simulator with a given schedule and block size, to measure them."""
+
+    def __init__(self, env: Env, num_envs: int, *, candidate: Candidate, **options: Any) -> None:
+        self._candidate = candidate
+        super().__init__(env, num_envs, **options)
+
+    def _choose(self, schedule: Schedule, obs_dtype: torch.dtype) -> Candidate:
+        return self._candidate
+
+    def seconds(self) -> float:
+        """Seconds that some random steps take; on a GPU captured, as training runs them."""
+        self.reset()
+
+        def steps() -> None:
+            for _ in range(STEPS):
+                self._enqueue(random=True)
+
+        steps()
+        return seconds_of(capture(steps, self.device) if self.device.type == "cuda" else steps, self.device)
 
 
 def capture(work: Callable[[], Any], device: torch.device) -> Callable[[], None]:

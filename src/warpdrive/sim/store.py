@@ -1,6 +1,5 @@
 """The store: every array of a simulation, allocated once, seen by PyTorch and by Warp as the same memory."""
 
-import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +9,9 @@ import warp as wp
 from warpdrive.env.environment import Env
 from warpdrive.env.spaces import Box
 from warpdrive.env.state import BUILT_IN, Field
+from warpdrive.sim.memory import require_memory
 
-__all__ = ["OUTPUTS", "Results", "Store", "require_memory", "start_warp", "warp_array", "warp_device"]
+__all__ = ["OUTPUTS", "Results", "Store", "start_warp", "warp_array", "warp_device"]
 
 # What a step leaves for its caller. A rollout gives each of its steps arrays of its own for these.
 OUTPUTS = ("reward", "terminated", "alive", "ended", "truncated", "over", "final_slot")
@@ -50,24 +50,6 @@ def warp_array(tensor: torch.Tensor, dtype: Any) -> Any:
         strides=tuple(stride * size for stride in tensor.stride()[:outer]),
         device=warp_device(tensor.device),
     )
-
-
-def require_memory(num_bytes: int, device: torch.device, what: str) -> None:
-    """Raise MemoryError, saying how much is needed, when `num_bytes` do not fit into the device's free memory."""
-    if device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-    else:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        try:  # caches count as free: the kernel gives them up
-            with open("/proc/meminfo", encoding="ascii") as info:
-                free = next(int(line.split()[1]) << 10 for line in info if line.startswith("MemAvailable"))
-        except (OSError, StopIteration):
-            pass
-    if num_bytes > free:
-        raise MemoryError(
-            f"{what} needs {num_bytes / 2**30:.2f} GiB on {device}, of which {free / 2**30:.2f} GiB are free; "
-            "take fewer environments"
-        )
 
 
 @dataclass

@@ -19,20 +19,28 @@ import warpdrive as wd
 
 __all__ = [
     "ParticleState",
+    "SpeechState",
     "at_least",
     "bound",
     "contact",
     "contacts",
+    "distance",
     "drift",
+    "head_for",
+    "hear",
     "landmark_contacts",
     "move_space",
     "overlap",
     "place",
     "place_landmarks",
+    "put_color",
     "put_vec",
     "ratio",
     "see_landmarks",
     "see_others",
+    "silence",
+    "speak",
+    "speech_space",
     "steer",
     "view",
 ]
@@ -55,6 +63,14 @@ class ParticleState(wd.State):
     num_landmarks: wd.Param[int]
     span: wd.Param[float]  # landmarks are placed from -span to span
     continuous: wd.Param[bool]  # whether actions are numbers and not choices
+
+
+class SpeechState(ParticleState):
+    """The same where agents speak: what is said in a step is heard in the observation after it."""
+
+    message: wd.PerAgent[float, "words"]  # type: ignore[name-defined]  # noqa: F821
+
+    num_words: wd.Param[int]
 
 
 # ---------------------------------------------------------------- how an episode begins
@@ -81,12 +97,48 @@ def place_landmarks(s: ParticleState, env: int):
         s.landmark[env, k] = wp.vec2(x, y)
 
 
+@wd.per_agent
+def silence(s: SpeechState, env: int, agent: int):
+    """Nobody has said anything."""
+    for word in range(s.num_words):
+        s.message[env, agent, word] = 0.0
+
+
 # ---------------------------------------------------------------- actions
 
 
 def move_space(continuous: bool) -> wd.Discrete | wd.Box:
     """Actions of an agent that moves: one of nothing, -x, +x, -y, +y, or a number from 0 to 1 for each of them."""
     return wd.Box(0.0, 1.0, 5) if continuous else wd.Discrete(5)
+
+
+def speech_space(words: int, moves: bool, continuous: bool) -> wd.Discrete | wd.Box:
+    """Actions of an agent that speaks: a word, or a number from 0 to 1 for each; with `moves` a move as well.
+
+    The choice of a word and a move is numbered move + 5 word; of numbers those of the move come first.
+    """
+    if continuous:
+        return wd.Box(0.0, 1.0, words + (5 if moves else 0))
+    return wd.Discrete(words * (5 if moves else 1))
+
+
+@wp.func
+def speak(s: Any, action: Any, env: int, i: int, agent: int, moves: bool, continuous: bool):
+    """Say what an action asks for; see speech_space."""
+    first = int(0)
+    word = int(0)
+    if continuous:
+        if moves:
+            first = 5
+    else:
+        word = int(action[env, i, 0])
+        if moves:
+            word = word // 5
+    for w in range(s.num_words):
+        if continuous:
+            s.message[env, agent, w] = float(action[env, i, first + w])
+        else:
+            s.message[env, agent, w] = wp.where(w == word, 1.0, 0.0)
 
 
 @wp.func
@@ -96,7 +148,7 @@ def steer(action: Any, env: int, i: int, continuous: bool) -> wp.vec2:
         x = float(action[env, i, 2]) - float(action[env, i, 1])
         y = float(action[env, i, 4]) - float(action[env, i, 3])
         return wp.vec2(x, y)
-    choice = int(action[env, i, 0])
+    choice = int(action[env, i, 0]) % 5  # more than 4 where a word goes with it
     if choice == 1:
         return wp.vec2(-1.0, 0.0)
     if choice == 2:
@@ -106,6 +158,35 @@ def steer(action: Any, env: int, i: int, continuous: bool) -> wp.vec2:
     if choice == 4:
         return wp.vec2(0.0, 1.0)
     return wp.vec2(0.0, 0.0)
+
+
+@wp.func
+def head_for(action: Any, env: int, i: int, way: wp.vec2, continuous: bool):
+    """Write the action that `steer` reads as the direction nearest to `way`; nothing where that is zero."""
+    x = wp.abs(way[0])
+    y = wp.abs(way[1])
+    most = wp.max(x, y)
+    if continuous:
+        scale = float(0.0)
+        if most > 0.0:
+            scale = 1.0 / most
+        action[env, i, 0] = action.dtype(0)
+        action[env, i, 1] = action.dtype(wp.max(-way[0] * scale, 0.0))
+        action[env, i, 2] = action.dtype(wp.max(way[0] * scale, 0.0))
+        action[env, i, 3] = action.dtype(wp.max(-way[1] * scale, 0.0))
+        action[env, i, 4] = action.dtype(wp.max(way[1] * scale, 0.0))
+    else:
+        choice = int(0)
+        if most > 0.0:
+            if x >= y:
+                choice = int(1)
+                if way[0] > 0.0:
+                    choice = int(2)
+            else:
+                choice = int(3)
+                if way[1] > 0.0:
+                    choice = int(4)
+        action[env, i, 0] = action.dtype(choice)
 
 
 # ---------------------------------------------------------------- motion
@@ -160,6 +241,12 @@ def drift(s: Any, env: int, agent: int, max_speed: float):
 
 
 @wp.func
+def distance(s: Any, env: int, agent: int, landmark: int) -> float:
+    """How far an agent is from a landmark."""
+    return wp.length(s.position[env, agent] - s.landmark[env, landmark])
+
+
+@wp.func
 def overlap(a: wp.vec2, b: wp.vec2, reach: float) -> bool:
     """Whether two discs overlap whose radii add up to `reach`."""
     return wp.length(a - b) < reach
@@ -187,6 +274,22 @@ def put_vec(obs: Any, env: int, i: int, feature: int, value: wp.vec2) -> int:
     wd.put(obs, env, i, feature, value[0])
     wd.put(obs, env, i, feature + 1, value[1])
     return feature + 2
+
+
+@wp.func
+def put_color(obs: Any, env: int, i: int, feature: int, channel: int, high: float, low: float) -> int:
+    """Write a colour, three features: `high` in one channel and `low` in the others; returns the index of the next."""
+    for k in range(3):
+        wd.put(obs, env, i, feature + k, wp.where(k == channel, high, low))
+    return feature + 3
+
+
+@wp.func
+def hear(s: Any, obs: Any, env: int, i: int, speaker: int, feature: int) -> int:
+    """Write what an agent has said; returns the index of the next feature."""
+    for w in range(s.num_words):
+        wd.put(obs, env, i, feature + w, s.message[env, speaker, w])
+    return feature + s.num_words
 
 
 @wp.func

@@ -29,6 +29,8 @@ class TagGridworldState(wd.State):
     nearest: wd.PerEnv[wp.int64]  # of the runner: squared distance and index of the nearest tagger, see `key_of`
 
     side: wd.Param[int]  # of the grid
+    per_point: wd.Param[float]  # one over the side
+    per_step: wd.Param[float]  # one over the length of an episode
     random_start: wd.Param[bool]
     wall_hit_penalty: wd.Param[float]
     step_cost_for_tagger: wd.Param[float]
@@ -64,10 +66,10 @@ def begin(s: TagGridworldState, env: int):
 
 
 @wp.func
-def walk(s: Any, env: int, agent: int, action: int) -> float:
-    """Move one agent by its action; returns what it gets for that: the penalty if the edge stopped it."""
-    x = s.position[env, agent][0]
-    y = s.position[env, agent][1]
+def stepped(place: wp.vec2, action: int):
+    """Coordinates of the point that an action leads to from a place, be it in the grid or not."""
+    x = place[0]
+    y = place[1]
     if action == 1:
         x = x + 1.0
     elif action == 2:
@@ -76,6 +78,13 @@ def walk(s: Any, env: int, agent: int, action: int) -> float:
         y = y + 1.0
     elif action == 4:
         y = y - 1.0
+    return x, y
+
+
+@wp.func
+def walk(s: Any, env: int, agent: int, action: int) -> float:
+    """Move one agent by its action; returns what it gets for that: the penalty if the edge stopped it."""
+    x, y = stepped(s.position[env, agent], action)
     most = float(s.side)
     s.position[env, agent] = wp.vec2(wp.clamp(x, 0.0, most), wp.clamp(y, 0.0, most))
     if x < 0.0 or x > most or y < 0.0 or y > most:
@@ -83,17 +92,14 @@ def walk(s: Any, env: int, agent: int, action: int) -> float:
     return 0.0
 
 
-@wd.per_agent("taggers")
-def move_tagger(s: TagGridworldState, env: int, i: int):
-    """Move one tagger."""
-    s.taggers.reward[env, i] = walk(s, env, s.taggers.first + i, s.taggers.action[env, i, 0])
-
-
-@wd.per_agent("runner")
-def move_runner(s: TagGridworldState, env: int, i: int):
-    """Move the runner, who is free until a tagger says otherwise."""
-    s.runner.reward[env, i] = walk(s, env, s.runner.first + i, s.runner.action[env, i, 0])
-    s.caught[env] = 0
+@wd.per_agent
+def move(s: TagGridworldState, env: int, agent: int):
+    """Move one agent. The runner is free until a tagger says otherwise."""
+    if agent < s.runner.first:
+        s.reward[env, agent] = walk(s, env, agent, s.taggers.action[env, agent, 0])
+    else:
+        s.reward[env, agent] = walk(s, env, agent, s.runner.action[env, 0, 0])
+        s.caught[env] = 0
 
 
 @wd.per_agent("taggers")
@@ -102,27 +108,23 @@ def tag(s: TagGridworldState, env: int, i: int):
 
     Many may do so at once. The greatest of integers is the same in whichever order they come, so the result is too.
     """
-    if s.position[env, s.taggers.first + i] == s.position[env, s.runner.first]:
-        wp.atomic_max(s.caught, env, 1)
+    if s.position[env, i] == s.position[env, s.runner.first]:
+        wd.atomic_max(s.caught, env, 1)
 
 
-@wd.per_agent("taggers")
-def reward_tagger(s: TagGridworldState, env: int, i: int):
-    """All taggers are rewarded for a catch, and pay for each step without one."""
-    if s.caught[env] == 1:
-        s.taggers.reward[env, i] = s.taggers.reward[env, i] + s.tag_reward_for_tagger
-    else:
-        s.taggers.reward[env, i] = s.taggers.reward[env, i] - s.step_cost_for_tagger
-
-
-@wd.per_agent("runner")
-def reward_runner(s: TagGridworldState, env: int, i: int):
-    """The runner pays for being caught, which ends the episode, and gains what a step costs a tagger."""
-    if s.caught[env] == 1:
-        s.runner.reward[env, i] = s.runner.reward[env, i] - s.tag_penalty_for_runner
-        s.ended[env] = True
-    else:
-        s.runner.reward[env, i] = s.runner.reward[env, i] + s.step_cost_for_tagger
+@wd.per_agent
+def reward(s: TagGridworldState, env: int, agent: int):
+    """A catch rewards all taggers, costs the runner, and ends the episode; a step without one does the opposite."""
+    caught = s.caught[env] == 1
+    gain = -s.step_cost_for_tagger
+    if caught:
+        gain = s.tag_reward_for_tagger
+    if agent >= s.runner.first:
+        gain = s.step_cost_for_tagger
+        if caught:
+            gain = -s.tag_penalty_for_runner
+            s.ended[env] = True
+    s.reward[env, agent] = s.reward[env, agent] + gain
 
 
 # ---------------------------------------------------------------- what an agent sees
@@ -132,7 +134,6 @@ def reward_runner(s: TagGridworldState, env: int, i: int):
 def see_all(s: Any, obs: Any, env: int, i: int, agent: int):
     """Write the places and kinds of all agents, which of them one is, and the time."""
     n = s.num_agents
-    side = float(s.side)
     for other in range(n):
         kind = 0.0
         if other < s.runner.first:
@@ -140,29 +141,26 @@ def see_all(s: Any, obs: Any, env: int, i: int, agent: int):
         self = 0.0
         if other == agent:
             self = 1.0
-        wd.put(obs, env, i, other, s.position[env, other][0] / side)
-        wd.put(obs, env, i, n + other, s.position[env, other][1] / side)
+        wd.put(obs, env, i, other, s.position[env, other][0] * s.per_point)
+        wd.put(obs, env, i, n + other, s.position[env, other][1] * s.per_point)
         wd.put(obs, env, i, 2 * n + other, kind)
         wd.put(obs, env, i, 3 * n + other, self)
-    wd.put(obs, env, i, 4 * n, float(s.step[env]) / float(s.episode_length))
+    wd.put(obs, env, i, 4 * n, float(s.step[env]) * s.per_step)
 
 
-@wd.per_agent("taggers")
-def tagger_sees_all(s: TagGridworldState, env: int, i: int):
-    """The full observation of a tagger."""
-    see_all(s, s.taggers.obs, env, i, s.taggers.first + i)
-
-
-@wd.per_agent("runner")
-def runner_sees_all(s: TagGridworldState, env: int, i: int):
-    """The full observation of the runner."""
-    see_all(s, s.runner.obs, env, i, s.runner.first + i)
+@wd.per_agent
+def look_at_all(s: TagGridworldState, env: int, agent: int):
+    """The full observation of one agent."""
+    if agent < s.runner.first:
+        see_all(s, s.taggers.obs, env, agent, agent)
+    else:
+        see_all(s, s.runner.obs, env, 0, agent)
 
 
 @wp.func
 def key_of(s: Any, env: int, i: int) -> wp.int64:
     """Squared distance of tagger i from the runner, and below it i: the least key is the nearest, ties by index."""
-    way = s.position[env, s.taggers.first + i] - s.position[env, s.runner.first]
+    way = s.position[env, i] - s.position[env, s.runner.first]
     dx = wp.int64(way[0])
     dy = wp.int64(way[1])
     return ((dx * dx + dy * dy) << wp.int64(INDEX_BITS)) + wp.int64(i)
@@ -177,32 +175,75 @@ def seek(s: TagGridworldState, env: int):
 @wd.per_agent("taggers")
 def come_near(s: TagGridworldState, env: int, i: int):
     """Be the nearest tagger if no other is nearer: the least of integers, in whichever order they come."""
-    wp.atomic_min(s.nearest, env, key_of(s, env, i))
+    wd.atomic_min(s.nearest, env, key_of(s, env, i))
 
 
 @wp.func
-def see_one(s: Any, obs: Any, env: int, i: int, agent: int, other: int, kind: float):
+def see_one(s: Any, obs: Any, env: int, i: int, here: wp.vec2, there: wp.vec2, kind: float):
     """Write one's own place, that of one other agent, one's kind, and the time."""
-    side = float(s.side)
-    wd.put(obs, env, i, 0, s.position[env, agent][0] / side)
-    wd.put(obs, env, i, 1, s.position[env, agent][1] / side)
-    wd.put(obs, env, i, 2, s.position[env, other][0] / side)
-    wd.put(obs, env, i, 3, s.position[env, other][1] / side)
+    wd.put(obs, env, i, 0, here[0] * s.per_point)
+    wd.put(obs, env, i, 1, here[1] * s.per_point)
+    wd.put(obs, env, i, 2, there[0] * s.per_point)
+    wd.put(obs, env, i, 3, there[1] * s.per_point)
     wd.put(obs, env, i, 4, kind)
-    wd.put(obs, env, i, 5, float(s.step[env]) / float(s.episode_length))
+    wd.put(obs, env, i, 5, float(s.step[env]) * s.per_step)
+
+
+@wd.per_agent
+def look_at_one(s: TagGridworldState, env: int, agent: int):
+    """The partial observation of one agent: a tagger sees the runner, and the runner the nearest tagger."""
+    here = s.position[env, agent]
+    if agent < s.runner.first:
+        see_one(s, s.taggers.obs, env, agent, here, s.position[env, s.runner.first], 1.0)
+    else:
+        tagger = int(s.nearest[env] & ((wp.int64(1) << wp.int64(INDEX_BITS)) - wp.int64(1)))
+        see_one(s, s.runner.obs, env, 0, here, s.position[env, tagger], 0.0)
+
+
+# ---------------------------------------------------------------- scripted policies
 
 
 @wd.per_agent("taggers")
-def tagger_sees_runner(s: TagGridworldState, env: int, i: int):
-    """The partial observation of a tagger."""
-    see_one(s, s.taggers.obs, env, i, s.taggers.first + i, s.runner.first, 1.0)
+def chaser(s: TagGridworldState, env: int, i: int):
+    """Step towards the runner along the longer axis of the way there; along any of two that are equally long."""
+    way = s.position[env, s.runner.first] - s.position[env, s.taggers.first + i]
+    x = wp.abs(way[0])
+    y = wp.abs(way[1])
+    rng = wd.random(s, env, s.taggers.first + i)
+    action = int(0)
+    if x > y or (x == y and x > 0.0 and wp.randf(rng) < 0.5):
+        action = 1
+        if way[0] < 0.0:
+            action = 2
+    elif y > 0.0:
+        action = 3
+        if way[1] < 0.0:
+            action = 4
+    s.taggers.action[env, i, 0] = action
 
 
 @wd.per_agent("runner")
-def runner_sees_nearest(s: TagGridworldState, env: int, i: int):
-    """The partial observation of the runner."""
-    tagger = int(s.nearest[env] & ((wp.int64(1) << wp.int64(INDEX_BITS)) - wp.int64(1)))
-    see_one(s, s.runner.obs, env, i, s.runner.first + i, s.taggers.first + tagger, 0.0)
+def runner(s: TagGridworldState, env: int, i: int):
+    """Take the step, within the grid, after which the nearest tagger has most steps to go; any of equally good ones."""
+    here = s.position[env, s.runner.first]
+    most = float(s.side)
+    rng = wd.random(s, env, s.runner.first)
+    best = float(-1.0)
+    equal = int(0)
+    for action in range(5):
+        x, y = stepped(here, action)
+        if x >= 0.0 and x <= most and y >= 0.0 and y <= most:
+            least = float(wp.inf)
+            for t in range(s.taggers.count):
+                there = s.position[env, s.taggers.first + t]
+                least = wp.min(least, wp.abs(there[0] - x) + wp.abs(there[1] - y))
+            if least > best:
+                best = least
+                equal = int(0)
+            if least == best:
+                equal += 1
+                if wp.randf(rng) * float(equal) < 1.0:  # so that in the end each of them is kept as likely
+                    s.runner.action[env, i, 0] = action
 
 
 # ---------------------------------------------------------------- the environment
@@ -223,6 +264,8 @@ class TagGridworld(wd.Env):
     numbers: own x and y; x and y of the runner, or for the runner of the nearest tagger (by straight distance, the
     lower index of equally near); own kind; steps over episode_length.
 
+    Scripted policies: `chaser` of taggers, `runner` of the runner.
+
     Args:
         num_taggers: number of taggers.
         grid_length: the greatest coordinate, in points, at most 32767.
@@ -240,7 +283,8 @@ class TagGridworld(wd.Env):
 
     state = TagGridworldState
     reset = (place, begin)
-    step = (move_tagger, move_runner, tag, reward_tagger, reward_runner)
+    step = (move, tag, reward)
+    scripted = (chaser, runner)
 
     def __init__(
         self,
@@ -268,14 +312,20 @@ class TagGridworld(wd.Env):
         self.grid_length = grid_length
         if use_full_observation:
             size = 4 * (num_taggers + 1) + 1
-            self.observe = (tagger_sees_all, runner_sees_all)
+            self.observe = (look_at_all,)
         else:
             size = 6
-            self.observe = (seek, come_near, tagger_sees_runner, runner_sees_nearest)
+            self.observe = (seek, come_near, look_at_one)
         action = wd.Discrete(5)
         super().__init__(
             groups={"taggers": wd.Group(num_taggers, size, action), "runner": wd.Group(1, size, action)},
-            params={"side": grid_length, "random_start": random_start} | {name: given[name] for name in prices},
+            params={
+                "side": grid_length,
+                "per_point": 1.0 / grid_length,
+                "per_step": 1.0 / episode_length,
+                "random_start": random_start,
+            }
+            | {name: given[name] for name in prices},
             episode_length=episode_length,
         )
 

@@ -1,0 +1,246 @@
+"""An actor-critic's outputs in one kernel, for rollouts: what lies between its layers never leaves the chip."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from warpdrive.policy.fused_layers import activate, bias_tile, block, narrow, normalize, product, weight_tile
+
+if TYPE_CHECKING:
+    from warpdrive.policy.mlp import ActorCritic, Weights
+
+__all__ = ["ForwardTiles", "forward_tiles", "fused_forward"]
+
+
+class ForwardTiles(NamedTuple):
+    """How the kernel divides its work.
+
+    Attributes:
+        rows: samples a program. chunk: features of the first of two hidden layers at a time.
+        warps: of a program. stages: how many chunks of weights are on their way at once.
+    """
+
+    rows: int
+    chunk: int
+    warps: int
+    stages: int
+
+
+def forward_tiles(widest: int) -> ForwardTiles:
+    """The division that was fastest on an H200 (benchmarks/fused.py) for hidden layers of up to `widest` features."""
+    if widest > 128:
+        return ForwardTiles(rows=128, chunk=64, warps=8, stages=2)
+    return ForwardTiles(rows=64, chunk=64, warps=4, stages=1)
+
+
+@triton.jit
+def _tower(
+    x,
+    w1,
+    b1,
+    w2,
+    b2,
+    w1_out,
+    w1_in,
+    w2_out,
+    w2_in,
+    D: tl.constexpr,
+    DP: tl.constexpr,
+    H1: tl.constexpr,
+    H1P: tl.constexpr,
+    H2: tl.constexpr,
+    H2P: tl.constexpr,
+    LAYERS: tl.constexpr,
+    TANH: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHUNK: tl.constexpr,
+    STAGES: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """What the last hidden layer gives. Of two layers the first is made chunk by chunk as the second takes it."""
+    i = tl.arange(0, DP)
+    if LAYERS == 1:
+        j = tl.arange(0, H1P)
+        z = product(x, weight_tile(w1, i, j, w1_in, w1_out, D, H1), tl.zeros((ROWS, H1P), dtype=tl.float32), PRECISION)
+        return narrow(activate(z + bias_tile(b1, j, H1)[None, :], TANH, PRECISION), PRECISION)
+    k = tl.arange(0, H2P)
+    z2 = tl.zeros((ROWS, H2P), dtype=tl.float32)
+    for start in tl.range(0, H1P, CHUNK, num_stages=STAGES):
+        j = start + tl.arange(0, CHUNK)
+        z = product(
+            x, weight_tile(w1, i, j, w1_in, w1_out, D, H1), tl.zeros((ROWS, CHUNK), dtype=tl.float32), PRECISION
+        )
+        h = narrow(activate(z + bias_tile(b1, j, H1)[None, :], TANH, PRECISION), PRECISION)
+        z2 = product(h, weight_tile(w2, j, k, w2_in, w2_out, H1, H2), z2, PRECISION)
+    return narrow(activate(z2 + bias_tile(b2, k, H2)[None, :], TANH, PRECISION), PRECISION)
+
+
+@triton.jit
+def _head(
+    h,
+    weight,
+    bias,
+    out,
+    row,
+    rows,
+    out_stride,
+    wh_out,
+    wh_in,
+    FIRST: tl.constexpr,
+    OUT: tl.constexpr,
+    OUTP: tl.constexpr,
+    H: tl.constexpr,
+    HP: tl.constexpr,
+    ROWS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Write a head's outputs to columns from FIRST on."""
+    j, k = tl.arange(0, OUTP), tl.arange(0, HP)
+    y = product(
+        h, weight_tile(weight, k, j, wh_in, wh_out, H, OUT), tl.zeros((ROWS, OUTP), dtype=tl.float32), PRECISION
+    )
+    y += bias_tile(bias, j, OUT)[None, :]
+    at = out + row[:, None] + (FIRST + j).to(tl.int64)[None, :] * out_stride
+    tl.store(at, y, mask=(row[:, None] < rows) & (j[None, :] < OUT))
+
+
+@triton.jit
+def _forward(
+    obs,
+    out,
+    mean,
+    variance,
+    limit,
+    aw1,
+    ab1,
+    aw2,
+    ab2,
+    awh,
+    abh,
+    cw1,
+    cb1,
+    cw2,
+    cb2,
+    cwh,
+    cbh,
+    rows,
+    obs_row,
+    obs_feature,
+    out_stride,
+    w1_out,
+    w1_in,
+    w2_out,
+    w2_in,
+    wh_out,
+    wh_in,
+    D: tl.constexpr,
+    DP: tl.constexpr,
+    H1: tl.constexpr,
+    H1P: tl.constexpr,
+    H2: tl.constexpr,
+    H2P: tl.constexpr,
+    P: tl.constexpr,
+    OUTP: tl.constexpr,
+    LAYERS: tl.constexpr,
+    TANH: tl.constexpr,
+    SEPARATE: tl.constexpr,
+    NORMALIZE: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHUNK: tl.constexpr,
+    STAGES: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    i = tl.arange(0, DP)
+    at = obs + row[:, None] * obs_row + i.to(tl.int64)[None, :] * obs_feature
+    x = tl.load(at, mask=(row[:, None] < rows) & (i[None, :] < D), other=0.0).to(tl.float32)
+    if NORMALIZE:
+        x = normalize(x, mean, variance, limit, i, D)
+    x = narrow(x, PRECISION)
+    # fmt: off
+    h = _tower(
+        x, aw1, ab1, aw2, ab2, w1_out, w1_in, w2_out, w2_in,
+        D, DP, H1, H1P, H2, H2P, LAYERS, TANH, ROWS, CHUNK, STAGES, PRECISION,
+    )
+    if SEPARATE:
+        _head(h, awh, abh, out, row, rows, out_stride, wh_out, wh_in, 0, P, OUTP, H2, H2P, ROWS, PRECISION)
+        h = _tower(
+            x, cw1, cb1, cw2, cb2, w1_out, w1_in, w2_out, w2_in,
+            D, DP, H1, H1P, H2, H2P, LAYERS, TANH, ROWS, CHUNK, STAGES, PRECISION,
+        )
+        _head(h, cwh, cbh, out, row, rows, out_stride, wh_out, wh_in, P, 1, 16, H2, H2P, ROWS, PRECISION)
+    else:
+        _head(h, awh, abh, out, row, rows, out_stride, wh_out, wh_in, 0, P + 1, OUTP, H2, H2P, ROWS, PRECISION)
+    # fmt: on
+
+
+def fused_forward(
+    module: "ActorCritic",
+    obs: torch.Tensor,
+    weights: "Weights",
+    precision: str,
+    tiles: ForwardTiles | None = None,
+) -> torch.Tensor:
+    """What `module` gives for `obs`, without a graph for gradients, in one launch on PyTorch's current stream.
+
+    Args:
+        module: with one or two hidden layers.
+        obs: (B, D) float32 or bfloat16, best feature-major.
+        weights: module.weights(kind): bfloat16 for "bf16", else float32.
+        precision: of the products: "ieee", "tf32x3", "tf32" or "bf16". All sums are float32.
+        tiles: None: the division known to be fast.
+
+    Returns:
+        float32 (B, P + 1), feature-major.
+    """
+    rows, features = obs.shape
+    layers = len(weights.actor)
+    first, last = weights.actor[0], weights.actor[-1]
+    h1, h2 = first[0].shape[0], last[0].shape[0]
+    separate = weights.critic is not None
+    outputs = sum(weight.shape[0] for weight, _ in weights.heads)
+    tiles = tiles or forward_tiles(max(h1, h2))
+    out = torch.empty((outputs, rows), dtype=torch.float32, device=obs.device).t()
+    critic = weights.actor if weights.critic is None else weights.critic
+    actor_head, critic_head = weights.heads[0], weights.heads[-1]
+    normalizer = module.normalizer
+    # The head's strides are those of the actor's; the critic's single row needs only the one along its inputs.
+    _forward[(triton.cdiv(rows, tiles.rows),)](
+        obs,
+        out,
+        obs if normalizer is None else normalizer.mean,
+        obs if normalizer is None else normalizer.variance,
+        0.0 if normalizer is None else normalizer.limit,
+        *first,
+        *last,
+        *actor_head,
+        *critic[0],
+        *critic[-1],
+        *critic_head,
+        rows,
+        *obs.stride(),
+        out.stride(1),
+        *first[0].stride(),
+        *last[0].stride(),
+        *actor_head[0].stride(),
+        D=features,
+        DP=block(features),
+        H1=h1,
+        H1P=block(h1),
+        H2=h2,
+        H2P=block(h2),
+        P=outputs - 1,
+        OUTP=block(outputs - 1 if separate else outputs),
+        LAYERS=layers,
+        TANH=module.activation == "tanh",
+        SEPARATE=separate,
+        NORMALIZE=normalizer is not None,
+        ROWS=tiles.rows,
+        CHUNK=min(tiles.chunk, block(h1)),
+        STAGES=tiles.stages,
+        PRECISION=precision,
+        num_warps=tiles.warps,
+    )
+    return out

@@ -1,0 +1,99 @@
+"""The fused forward pass against plain layers in float64."""
+
+import pytest
+import torch
+
+from warpdrive.env.spaces import Box, MultiDiscrete
+from warpdrive.policy.mlp import MLP
+
+pytest.importorskip("triton")
+from warpdrive.policy.fused_forward import ForwardTiles, fused_forward
+
+DEVICES = [
+    pytest.param("cpu", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="compiled kernels run on the GPU")),
+    pytest.param("cuda", marks=pytest.mark.gpu),
+]
+D, B = 19, 45
+TOLERANCE = {"ieee": 1e-5, "tf32x3": 1e-5, "tf32": 5e-3, "bf16": 5e-2}
+
+
+def build(hidden, space=None, **options):
+    """A module whose heads are not nearly 0, with a normaliser that does something, and its copy in float64."""
+    made = []
+    for _ in range(2):
+        g = torch.Generator().manual_seed(len(hidden))
+        module = MLP(*hidden, **options).build(D, space or MultiDiscrete(4, 3), generator=g)
+        for p in module.parameters():
+            p.data += 0.2 * torch.randn(p.shape, generator=g)
+        if module.normalizer is not None:
+            module.normalizer.mean.normal_(generator=g)
+            module.normalizer.variance.uniform_(0.5, 2.0, generator=g)
+        made.append(module)
+    return made[0], made[1].double()
+
+
+def plain(module, x):
+    """What the module gives, layer by layer."""
+    act = torch.tanh if module.activation == "tanh" else torch.relu
+    if module.normalizer is not None:
+        n = module.normalizer
+        x = ((x - n.mean) / (n.variance + 1e-5).sqrt()).clamp(-n.limit, n.limit)
+
+    def tower(layers, y):
+        for layer in layers:
+            y = act(layer(y))
+        return y
+
+    actor = tower(module.actor, x)
+    critic = actor if module.critic is None else tower(module.critic, x)
+    return torch.cat([module.actor_head(actor), module.critic_head(critic)], 1).detach()
+
+
+def check(module, twin, obs, precision, tiles, device):
+    kind = torch.bfloat16 if precision == "bf16" else torch.float32
+    module = module.to(device)
+    placed = torch.empty_strided(obs.shape, obs.stride(), dtype=obs.dtype, device=device).copy_(obs)
+    out = fused_forward(module, placed, module.weights(kind), precision, tiles)
+    wanted = plain(twin, obs.double())
+    assert out.shape == wanted.shape
+    assert out.dtype == torch.float32
+    assert out.t().is_contiguous()
+    error = (out.cpu().double() - wanted).norm() / wanted.norm()
+    assert error < TOLERANCE[precision]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("hidden", [(17,), (64,), (40, 72), (130, 20)])
+@pytest.mark.parametrize("separate", [False, True])
+def test_it_agrees_with_float64(device, hidden, separate):
+    """One and two layers of any width, both kinds of critic, with a normaliser, a batch that fills no tile."""
+    module, twin = build(hidden, activation="tanh", separate_value=separate, normalize_obs=True)
+    obs = torch.randn(D, B, generator=torch.Generator().manual_seed(1)).t()
+    check(module, twin, obs, "ieee" if device == "cpu" else "tf32x3", ForwardTiles(16, 16, 4, 1), device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_low_precision_is_near(device, precision, dtype, activation):
+    """Products of tf32 and bfloat16 lose what they must, for observations of both types, strided as a step's are."""
+    module, twin = build((64, 48), Box(-1.0, 1.0, 3), activation=activation)
+    block = torch.randn(D, 3, B, generator=torch.Generator().manual_seed(2)).to(dtype)
+    check(module, twin, block[:, 1].t(), precision, None, device)
+
+
+def test_a_fused_module_still_gives_gradients():
+    """With gradients wanted it computes by layers, and without them by the kernel, to the same values."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    module, _ = build((16, 16))
+    module = module.to(device)
+    obs = torch.randn(D, B, device=device).t()
+    layers = module(obs)
+    module.fused = True
+    assert torch.equal(module(obs), layers)
+    assert module(obs).requires_grad
+    with torch.no_grad():
+        fused = module(obs)
+    assert not fused.requires_grad
+    torch.testing.assert_close(fused, layers.detach(), rtol=1e-4, atol=1e-5)
