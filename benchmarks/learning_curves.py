@@ -3,86 +3,116 @@
     python benchmarks/learning_curves.py pendulum --machine "two CPU cores"
 
 trains as `warpdrive train pendulum --seed SEED` does, evaluates as `warpdrive eval` does with drawn and with likeliest
-actions, and writes `benchmarks/results/curves/pendulum.json`:
+actions, and writes `benchmarks/results/curves/pendulum.json`, which benchmarks/plot_curves.py draws:
 
-    environment, config, commit, machine, date
-    seeds: seed -> [env_steps, mean return of the episodes that ended in this update], one an update
-    eval: one row a seed: seconds, env_steps, return and 95 % interval, of drawn and of likeliest actions
+    environment, config, commit, machine, threads, date
+    eval: episodes, and one row a seed:
+        seed, env_steps, seconds, cpu_seconds
+        drawn, likeliest: group -> return and half the width of its 95 % interval
+    seeds: seed -> group -> [[env_steps, mean return of the episodes that ended since the point before], ...]
 
-Seconds are of the wall clock, from the making of the environment to the end of training, compilation included.
+Seconds go from the making of the environment to the end of training, compilation included, by the wall clock; CPU
+seconds, of all threads together, say more where the machine had other work.
 """
 
 import argparse
 import datetime
 import json
+import re
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from warpdrive.cli.options import find_environment
 from warpdrive.cli.train import make_simulator, make_trainer, train_parser
-from warpdrive.learn.evaluation import Player, play
+from warpdrive.learn.evaluation import Trained, play
 from warpdrive.learn.trainer import Trainer
 from warpdrive.sim.simulator import Simulator
 
 CURVES = Path(__file__).parent / "results" / "curves"
+POINTS = 100  # of a curve, at most
+Curve = list[tuple[int, float]]
 
 
-def train(config: str, seed: int) -> tuple[Trainer, list[list[float]], float]:
-    """The trained trainer, its curve, and seconds."""
+def train(config: str, seed: int) -> tuple[Trainer, list[dict[str, Any]], dict[str, float]]:
+    """The trained trainer, a row of metrics for each update, and how long it took."""
     env_class, settings, _ = find_environment([config], "train")
     settings = train_parser(env_class, settings).parse(["--seed", str(seed)]).as_dict()
-    started = time.monotonic()
+    wall, cpu = time.monotonic(), time.process_time()
     trainer = make_trainer(make_simulator(env_class(**settings["env"]), settings), settings)
-    (group,) = trainer.sim.env.groups
-    curve: list[list[float]] = []
+    rows: list[dict[str, Any]] = []
+    trainer.train(settings["env_steps"], report=rows.append, report_seconds=0.0)
+    spent = {"seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - cpu}
+    return trainer, rows, {name: round(value, 1) for name, value in spent.items()}
 
-    def note(row: dict[str, Any]) -> None:
+
+def curve(rows: list[dict[str, Any]], group: str, points: int = POINTS) -> Curve:
+    """At most `points` pairs of env_steps and mean return of the episodes that ended since the pair before."""
+    result: Curve = []
+    stride = rows[-1]["env_steps"] / points
+    total, episodes = 0.0, 0
+    for row in rows:
         if row["episodes"]:
-            curve.append([row["env_steps"], round(row[f"return/{group}"], 2)])
+            total += row["episodes"] * row[f"return/{group}"]
+            episodes += row["episodes"]
+        if episodes and row["env_steps"] >= stride * (len(result) + 1):
+            result.append((row["env_steps"], round(total / episodes, 3)))
+            total, episodes = 0.0, 0
+    return result
 
-    trainer.train(settings["env_steps"], report=note, report_seconds=0.0)
-    return trainer, curve, time.monotonic() - started
 
-
-def evaluate(trainer: Trainer, episodes: int, greedy: bool) -> dict[str, float]:
-    """Mean return of whole episodes, as `warpdrive eval` has it with its own seed."""
+def evaluate(trainer: Trainer, episodes: int, greedy: bool) -> dict[str, dict[str, float]]:
+    """Each group's mean return of whole episodes, as `warpdrive eval` has it with its own seed."""
     sim = Simulator(trainer.sim.env, episodes, device=trainer.sim.device, seed=1)
-    outcome = play(Player(sim, trainer.segments, trainer.policies, greedy=greedy), 1)
-    (group,) = sim.env.groups
-    return {"return": round(outcome.mean(group), 2), "interval": round(outcome.interval(group), 2)}
+    trained = Trained(
+        trainer.sim.env, trainer.segments, trainer.policies, {}, trainer.env_steps, opponents=trainer.opponents
+    )
+    outcome = play(trained.player(sim, greedy=greedy), 1)
+    return {
+        group: {"return": round(outcome.mean(group), 3), "interval": round(outcome.interval(group), 3)}
+        for group in sim.env.groups
+    }
+
+
+def write(path: Path, content: dict[str, Any]) -> None:
+    """Write JSON with every list of numbers, or of pairs of them, on one line."""
+    text = re.sub(r"\n *(?=[\d\[\]-])", " ", json.dumps(content, indent=1))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def main() -> None:
     """Train, evaluate and write."""
-    parser = argparse.ArgumentParser(description="Learning curves of a bundled configuration with one group.")
+    parser = argparse.ArgumentParser(description="Learning curves of a bundled configuration.")
     parser.add_argument("config", help="name of the configuration: see warpdrive list")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--episodes", type=int, default=1000, help="of each evaluation")
     parser.add_argument("--machine", required=True, help="what it runs on, in words")
+    parser.add_argument("--out", type=Path, default=CURVES, help="folder of the results")
     args = parser.parse_args()
-    seeds, rows, name = {}, [], ""
-    for seed in args.seeds:
-        trainer, seeds[str(seed)], seconds = train(args.config, seed)
-        name = type(trainer.sim.env).__name__
-        row = {"seed": seed, "seconds": round(seconds, 1), "env_steps": trainer.env_steps}
-        row |= {mode: evaluate(trainer, args.episodes, mode == "likeliest") for mode in ("drawn", "likeliest")}
-        rows.append(row)
-        print(row)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
-    content = {
-        "environment": name,
+    content: dict[str, Any] = {
+        "environment": "",
         "config": args.config,
         "commit": commit.strip(),
         "machine": args.machine,
+        "threads": torch.get_num_threads(),
         "date": datetime.date.today().isoformat(),
-        "eval": {"episodes": args.episodes, "rows": rows},
-        "seeds": seeds,
+        "eval": {"episodes": args.episodes, "rows": []},
+        "seeds": {},
     }
-    CURVES.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(content, indent=1)
-    (CURVES / f"{args.config}.json").write_text(text + "\n", encoding="utf-8")
+    for seed in args.seeds:
+        trainer, rows, spent = train(args.config, seed)
+        content["environment"] = type(trainer.sim.env).__name__
+        content["seeds"][str(seed)] = {group: curve(rows, group) for group in trainer.sim.env.groups}
+        row = {"seed": seed, "env_steps": trainer.env_steps, **spent}
+        row |= {mode: evaluate(trainer, args.episodes, mode == "likeliest") for mode in ("drawn", "likeliest")}
+        content["eval"]["rows"].append(row)
+        print(row, flush=True)
+        write(args.out / f"{args.config}.json", content)  # after every seed, to keep what is done
 
 
 if __name__ == "__main__":
