@@ -42,6 +42,8 @@ def panels(files: list[Path]) -> list[tuple[str, list[np.ndarray]]]:
 
 def draw(plt: Any, drawn: list[tuple[str, list[np.ndarray]]], out: Path) -> None:
     """One panel each, in rows of COLUMNS."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
     columns = min(COLUMNS, len(drawn))
     rows = math.ceil(len(drawn) / columns)
     figure, axes = plt.subplots(rows, columns, figsize=(2.8 * columns, 2.0 * rows), squeeze=False, layout="constrained")
@@ -49,14 +51,16 @@ def draw(plt: Any, drawn: list[tuple[str, list[np.ndarray]]], out: Path) -> None
         axis.axis("off")
     for axis, (title, curves) in zip(axes.flat, drawn, strict=False):
         for points in curves:
-            axis.plot(points[:, 0] / 1e3, points[:, 1], color=COLOUR, linewidth=0.6, alpha=0.5)
+            axis.plot(points[:, 0], points[:, 1], color=COLOUR, linewidth=0.6, alpha=0.5)
         steps, mean = mean_curve(curves)
-        axis.plot(steps / 1e3, mean, color=COLOUR, linewidth=1.8)
+        axis.plot(steps, mean, color=COLOUR, linewidth=1.8)
         axis.set_title(title, fontsize=8)
         axis.tick_params(labelsize=7)
+        axis.xaxis.set_major_locator(MaxNLocator(4))
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.grid(linewidth=0.3)
         axis.spines[["top", "right"]].set_visible(False)
-    figure.supxlabel("thousand environment steps", fontsize=8)
+    figure.supxlabel("environment steps", fontsize=8)
     figure.supylabel("return", fontsize=8)
     figure.savefig(out, dpi=110)
 
@@ -74,7 +78,7 @@ def main() -> None:
         import matplotlib.pyplot as plt
     except ImportError:
         sys.exit("plot_curves.py needs Matplotlib; install it with: pip install -c constraints.txt -e '.[plot]'")
-    files = sorted(args.curves.glob("*.json"))
+    files = sorted(args.curves.glob("*.json"), key=lambda path: path.stem)
     if not files:
         sys.exit(f"--curves: {args.curves} holds no results; make some with benchmarks/learning_curves.py")
     draw(plt, panels(files), args.out)

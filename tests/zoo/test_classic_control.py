@@ -197,7 +197,7 @@ def test_an_episode_may_end_both_ways_at_once():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name, wanted", [("cartpole", 475)])
+@pytest.mark.parametrize("name, wanted", [("cartpole", 475), ("acrobot", -100)])
 def test_its_configuration_reaches(name, wanted, tmp_path):
     """`warpdrive train NAME` ends with a policy whose mean return is at least as wanted."""
     run = tmp_path / "run"
