@@ -32,7 +32,7 @@ WIDTH = wp.constant(wp.uint64(32))  # bits of an index
     return false;
 #endif
 """)
-def on_gpu() -> bool: ...
+def on_gpu() -> bool: ...  # type: ignore[empty-body]
 
 
 @wp.func
