@@ -11,10 +11,11 @@ from typing import Any
 
 import warp as wp
 
-from warpdrive.space.cells import CHOICE, SLACK, along, coordinates
-from warpdrive.space.position import place_of, range_of
+from warpdrive.env.phases import Phase, per_agent
+from warpdrive.space.cells import CHOICE, SLACK, Cells, along, coordinates
+from warpdrive.space.position import place_of, put_number, range_of
 
-__all__ = ["nearest_of", "nearest_to"]
+__all__ = ["nearest_of", "nearest_phase", "nearest_to"]
 
 BATCH = 4  # agents that are looked at together
 FIRST_RING = 1  # cells on each side of the own one that are looked into at once
@@ -273,3 +274,26 @@ def nearest_of(position: tuple[str, ...], dimensions: int, cells: bool | None, k
         return index, distance
 
     return nearest
+
+
+@functools.cache
+def nearest_phase(
+    position: tuple[str, ...], dimensions: int, cells: bool | None, k: int, group: str | None, into: str
+) -> Phase:
+    """The phase in which every agent's k nearest others are found and their indices put into a field."""
+    find, put, by_cells = nearest_of(position, dimensions, cells, k, group), put_number(into), CHOICE[cells]
+    Indices = wp.types.vector(k, int)
+
+    @per_agent
+    def find_nearest(s: Cells, env: int, agent: int):
+        # Cell after cell: a GPU's neighbouring threads then look into the same cells, for equally long.
+        me = agent
+        if by_cells(s):
+            me = s.cell_members[env, agent]
+        index = Indices(-1)
+        if s.active[env, me]:
+            index, _ = find(s, env, me)
+        for j in range(k):
+            put(s, env, me, j, index[j])
+
+    return find_nearest
