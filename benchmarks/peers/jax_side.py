@@ -61,7 +61,8 @@ class Simulate:
             state, obs = game.reset(reset_key)
             return key, state, obs, jnp.zeros(game.num_envs), jnp.zeros(game.num_envs, jnp.int32)
 
-        self.carry, self._run, self.calls = start(jax.random.PRNGKey(0)), run, 0
+        self.carry, self.calls = start(jax.random.PRNGKey(0)), 0
+        self._run = run.lower(self.carry).compile()
 
     def call(self) -> None:
         """Make some steps."""
@@ -96,8 +97,9 @@ class Train:
         def run(runner: jax_ppo.Runner) -> Any:
             return jax.lax.scan(update, runner, None, UPDATES)
 
-        self._run, self._begin = run, jax.jit(partial(jax_ppo.begin, game))
+        self._begin = jax.jit(partial(jax_ppo.begin, game))
         self.runner = self._begin(0, 1e9)
+        self._run = run.lower(self.runner).compile()
         self.ended = (jnp.zeros(UPDATES), jnp.zeros(UPDATES))
 
     def call(self) -> None:
@@ -115,7 +117,7 @@ class Train:
 
     def learn(self, seed: int, updates: int) -> dict[str, Any]:
         """Train from a seed; mean return of an agent in the episodes that ended in each update."""
-        self.runner = self._begin(seed, updates)
+        self.runner = self._begin(seed, float(updates))  # a float, or it would compile anew
         self.wait()
         ended, start = [], time.perf_counter()
         for _ in range(updates // UPDATES):
