@@ -42,7 +42,7 @@ class Contest:
             "num_agents": AGENTS[row.game],
             "passes": row.passes,
             "goal": row.goals.get(device),
-            "systems": {},
+            "systems": {name: {} for name in self._sides},
             "ratios": {},
             "failed": {},
         }
@@ -59,16 +59,14 @@ class Contest:
             "device": self._device,
             "variant": name.partition(", ")[2],
         }
-        answer = self._ask(name, do="build", case=case)
-        if answer is not None:
-            self.result["systems"][name] = answer
+        self.result["systems"][name] |= self._ask(name, do="build", case=case) or {}
 
     def time(self, repeats: int, seconds: float) -> None:
         """Warm up, then time all systems that are there in the order A B, B A, A B and so on."""
-        names = [name for name in self._sides if name in self.result["systems"]]
-        rates: dict[str, list[float]] = {name: [] for name in names}
-        for name in names:
+        for name in self._present():
             self._ask(name, do="warm_up", seconds=seconds)
+        names = self._present()
+        rates: dict[str, list[float]] = {name: [] for name in names}
         for repeat in range(repeats):
             for name in names if repeat % 2 == 0 else reversed(names):
                 answer = self._ask(name, do="measure")
@@ -95,7 +93,7 @@ class Contest:
 
     def learn(self, seeds: int, updates: int) -> None:
         """Returns after equally many steps, from several seeds, alternately; variants of a peer learn the same."""
-        names = [name for name in self.result["systems"] if "," not in name]
+        names = [name for name in self._present() if "," not in name]
         finals: dict[str, list[float]] = {name: [] for name in names}
         times: dict[str, list[float]] = {name: [] for name in names}
         for seed in range(seeds):
@@ -121,6 +119,9 @@ class Contest:
         except (Missing, Failed) as error:
             self.result["failed"][name] = str(error)
             return None
+
+    def _present(self) -> list[str]:
+        return [name for name in self._sides if name not in self.result["failed"]]
 
     def close(self) -> None:
         """End the processes."""

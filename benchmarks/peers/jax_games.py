@@ -19,7 +19,7 @@ class Mpe:
     num_actions = 5
 
     def __init__(self, scenario: str, num_envs: int) -> None:
-        # It prints while it is imported, and makes arrays for games that are not played here: on a GPU that takes longer.
+        # It prints while it is imported, and makes arrays for games that are not played here: a GPU takes longer.
         with contextlib.redirect_stdout(io.StringIO()), jax.default_device(jax.devices("cpu")[0]):
             import jaxmarl
 

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import jax_games
 import jax_ppo
+from rows import CHUNK
 
 __all__ = ["prepare", "versions"]
 
-CHUNK = {"cpu": 50, "gpu": 500}  # steps with random actions in one call
 UPDATES = 1  # in one call
 
 
@@ -39,7 +39,7 @@ class Simulate:
 
     def __init__(self, case: dict[str, Any]) -> None:
         game = jax_games.make(case["game"], case["num_envs"])
-        chunk = CHUNK[jax.default_backend()]
+        chunk = CHUNK[case["device"]]
         self.steps_per_call = game.num_envs * chunk
         self.how = f"{chunk} steps a jit"
 

@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 import torch
-from rows import RECIPE
+from rows import CHUNK, RECIPE
 
 import warpdrive as wd
 from warpdrive.measure.machine import describe_machine, wait
@@ -14,8 +14,6 @@ from warpdrive.zoo.mpe_simple_spread import SimpleSpread
 from warpdrive.zoo.mpe_simple_tag import SimpleTag
 
 __all__ = ["prepare", "versions"]
-
-CHUNK = 50  # steps with random actions in one CUDA graph
 
 
 def versions() -> dict[str, Any]:
@@ -51,15 +49,16 @@ class Simulate:
         self.sim = make_simulator(case)
         self.sim.reset()
         self.sim.random_step()
-        self.steps_per_call = self.sim.num_envs * CHUNK
+        self._chunk = CHUNK[case["device"]]
+        self.steps_per_call = self.sim.num_envs * self._chunk
         self._run = self._steps
         self.how = f"schedule {self.sim.schedule}"
         if self.sim.device.type == "cuda":
             self._run = capture(self._steps, self.sim.device)
-            self.how += f", blocks of {self.sim.block_dim} threads, {CHUNK} steps a CUDA graph"
+            self.how += f", blocks of {self.sim.block_dim} threads, {self._chunk} steps a CUDA graph"
 
     def _steps(self) -> None:
-        self.sim.random_step(CHUNK)
+        self.sim.random_step(self._chunk)
 
     def call(self) -> None:
         """Make some steps."""

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["AGENTS", "RECIPE", "RULES", "Row", "choose"]
+__all__ = ["AGENTS", "CHUNK", "RECIPE", "ROWS", "RULES", "Row", "choose"]
 
+CHUNK = {"cuda": 500, "cpu": 50}  # steps with random actions in one call of either side
 AGENTS = {"spread": 3, "tag": 4, "cartpole": 1}
 
 # JaxMARL's ippo_ff_mpe.yaml, for all trainers here.

@@ -22,7 +22,7 @@ from typing import Any
 import report
 import torch
 from contest import Contest
-from rows import RECIPE, RULES, ROWS, choose
+from rows import RECIPE, ROWS, RULES, choose
 from side import Clock
 
 
@@ -84,7 +84,8 @@ def versions(contests: list[Contest]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for contest in contests:
         for name, system in contest.result["systems"].items():
-            found[name.partition(", ")[0]] = system.pop("versions")
+            if "versions" in system:
+                found[name.partition(", ")[0]] = system.pop("versions")
     ours = found.get("warpdrive", {})
     return {"device": ours.pop("device", None), "commit": ours.pop("commit", None), "versions": found}
 
