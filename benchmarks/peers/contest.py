@@ -104,6 +104,7 @@ class Contest:
                     finals[name].append(final)
                     times[name].append(answer["seconds"])
         self.result["learning"] = {
+            "seeds": seeds,
             "updates": updates,
             "env_steps": updates * self.num_envs * RECIPE["rollout_steps"],
             "finals": finals,

@@ -27,10 +27,14 @@ from side import Clock
 
 
 def main() -> int:
-    """Measure, print, write."""
+    """Measure, print, write; 1 if warpdrive itself failed somewhere, 2 for a row that is not there."""
     options = parse()
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    rows = choose(options.only, device)
+    try:
+        rows = choose(options.only, device)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     started = time.monotonic()
     clock = Clock(options.limit, options.patience)
     results: dict[str, Any] = {
@@ -76,7 +80,7 @@ def main() -> int:
             for contest in contests:
                 contest.close()
     report.show(results)
-    return 0
+    return int(any("warpdrive" in row["failed"] for row in results["rows"]))
 
 
 def versions(contests: list[Contest]) -> dict[str, Any]:
