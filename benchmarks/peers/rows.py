@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 __all__ = ["AGENTS", "CHUNK", "RECIPE", "ROWS", "RULES", "Row", "choose"]
 
 CHUNK = {"cuda": 500, "cpu": 50}  # steps with random actions in one call of either side
 AGENTS = {"spread": 3, "tag": 4, "cartpole": 1}
 
+Game = Literal["spread", "tag", "cartpole"]
+
 # JaxMARL's ippo_ff_mpe.yaml, for all trainers here.
-RECIPE = {
+RECIPE: dict[str, Any] = {
     "rollout_steps": 128,
     "epochs": 4,
     "minibatches": 4,
@@ -56,7 +58,7 @@ class Row:
     """
 
     name: str
-    game: Literal["spread", "tag", "cartpole"]
+    game: Game
     work: Literal["simulate", "train"]
     num_envs: int
     peers: tuple[str, ...]
@@ -69,13 +71,13 @@ class Row:
         return RECIPE["epochs"] if self.work == "train" else 0
 
 
-def _simulate(game: str, num_envs: int, *peers: str, goals: Mapping[str, float] | None = None) -> Row:
+def _simulate(game: Game, num_envs: int, *peers: str, goals: Mapping[str, float] | None = None) -> Row:
     name = f"{game}-sim-{num_envs // 1000}k"
     return Row(name=name, game=game, work="simulate", num_envs=num_envs, peers=peers, goals=goals or {})
 
 
 def _train(
-    game: str, num_envs: int, *peers: str, goals: Mapping[str, float] | None = None, learn_updates: int = 0
+    game: Game, num_envs: int, *peers: str, goals: Mapping[str, float] | None = None, learn_updates: int = 0
 ) -> Row:
     return Row(
         name=f"{game}-train-{num_envs}",
