@@ -95,6 +95,7 @@ ROWS = (
     _train("spread", 16_384, "jaxmarl", "jaxmarl, same cut", learn_updates=60),
     _train("spread", 1_024, "jaxmarl", learn_updates=300),
     _train("spread", 256, "jaxmarl", devices=("cpu",), learn_updates=20),
+    _train("spread", 16, "jaxmarl", devices=("cpu",), learn_updates=488),  # ippo_ff_mpe.yaml as it stands: 1e6 steps
     _train("cartpole", 16_384, "gymnax"),
 )
 
