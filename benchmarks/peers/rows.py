@@ -103,7 +103,7 @@ ROWS = (
     _simulate("tag", 100_000, "jaxmarl"),
     _simulate("cartpole", 1_000, "gymnax"),
     _simulate("cartpole", 10_000, "gymnax"),
-    _train("spread", 16, "jaxmarl", devices=("cpu",), learn_updates=488),  # ippo_ff_mpe.yaml as it stands: 1e6 steps
+    _train("spread", 16, "jaxmarl", learn_updates=488),  # ippo_ff_mpe.yaml as it stands: 1e6 steps
 )
 
 
