@@ -30,7 +30,8 @@ class TagState(wd.space.Cells):
     heading: wd.PerAgent[float]  # radians, from 0 to 2 pi
     speed: wd.PerAgent[float]
     acceleration: wd.PerAgent[float]
-    near: wd.PerEnv[int, "near_agents", "near_slots"]  # noqa: F821 - nearest others, where all are sorted into cells
+    # The nearest others of each, where all are sorted into cells.
+    near: wd.PerEnv[int, "near_agents", "near_slots"]  # type: ignore[name-defined]  # noqa: F821
     tagged_by: wd.PerAgent[int]  # of a runner: the tagger that reached it in this step, or -1
 
     side: wd.Param[float]  # of the square
