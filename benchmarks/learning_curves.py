@@ -27,6 +27,7 @@ import json
 import re
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,12 @@ POINTS = 100  # of a curve, at most
 Curve = list[tuple[int, float]]
 
 
-def train(config: str, seed: int) -> tuple[Trainer, list[dict[str, Any]], dict[str, float]]:
-    """The trained trainer, a row of metrics for each update, and how long it took."""
+def train(
+    config: str, seed: int, options: Sequence[str] = ()
+) -> tuple[Trainer, list[dict[str, Any]], dict[str, float]]:
+    """The trained trainer, a row of metrics for each update, and how long it took; `options` as of the command."""
     env_class, settings, _ = find_environment([config], "train")
-    settings = train_parser(env_class, settings).parse(["--seed", str(seed)]).as_dict()
+    settings = train_parser(env_class, settings).parse(["--seed", str(seed), *options]).as_dict()
     wall, cpu = time.monotonic(), time.process_time()
     trainer = make_trainer(make_simulator(env_class(**settings["env"]), settings), settings)
     rows: list[dict[str, Any]] = []
