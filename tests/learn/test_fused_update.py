@@ -163,8 +163,8 @@ def build(space, hidden, features, seed=0, **options):
 
 def compare(module, space, parts, update, coefficients, moments, clipped, tolerance):
     wanted_metrics, wanted = reference(module, space, parts, coefficients, moments, clipped)
-    torch.testing.assert_close(update.metrics.cpu().double(), wanted_metrics, rtol=tolerance, atol=tolerance)
-    for (name, _), grad, want in zip(module.named_parameters(), update.gradients, wanted, strict=True):
+    torch.testing.assert_close(update.sums.metrics.cpu().double(), wanted_metrics, rtol=tolerance, atol=tolerance)
+    for (name, _), grad, want in zip(module.named_parameters(), update.sums.gradients, wanted, strict=True):
         error = (grad.cpu().double() - want).norm() / want.norm().clamp(min=1e-3)
         assert error < tolerance, (name, float(error))
 
@@ -205,11 +205,11 @@ def test_gradients_agree_with_float64(device, kind, clipped, separate):
     update.run(envs.to(device), *tensors)
     compare(twin, space, [(s, envs)], update, coefficients, moments, clipped, 1e-4)
     if clipped:
-        assert 0.0 < float(update.metrics[4]) < 1.0
-    first = update.total.clone()
-    update.total.fill_(float("nan"))
+        assert 0.0 < float(update.sums.metrics[4]) < 1.0
+    first = update.sums.total.clone()
+    update.sums.total.fill_(float("nan"))
     update.run(envs.to(device), *tensors)
-    assert torch.equal(update.total, first)
+    assert torch.equal(update.sums.total, first)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -251,4 +251,4 @@ def test_no_sample_gives_zero():
     s.alive.zero_()
     update = FusedUpdate(module.to(device), space, clipped=True, samples=[s], precision="tf32")
     update.run(None, torch.ones(4, device=device), torch.ones(2, device=device))
-    assert torch.equal(update.total, torch.zeros_like(update.total))
+    assert torch.equal(update.sums.total, torch.zeros_like(update.sums.total))

@@ -196,12 +196,12 @@ class Learner:
         fused = self._fused
         assert fused is not None
         fused.run(envs, self.coefficients, moments)
-        norm = torch.linalg.vector_norm(fused.flat_gradient)
-        fused.flat_gradient.mul_((self.algorithm.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
-        for parameter, gradient in zip(self.parameters, fused.gradients, strict=True):
+        norm = torch.linalg.vector_norm(fused.sums.flat_gradient)
+        fused.sums.flat_gradient.mul_((self.algorithm.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
+        for parameter, gradient in zip(self.parameters, fused.sums.gradients, strict=True):
             parameter.grad = gradient
         self.optimizer.step()
-        return torch.cat([fused.metrics, norm.reshape(1)])
+        return torch.cat([fused.sums.metrics, norm.reshape(1)])
 
     def _minibatch(self, envs: torch.Tensor | None, moments: torch.Tensor) -> torch.Tensor:
         """One optimiser step, with advantages shifted and scaled by `moments`; returns its metrics."""
