@@ -58,17 +58,18 @@ SIMULATION: list[tuple[str, Callable[[], wd.Env], int]] = [
     ("Tag, 100 + 900 agents", lambda: tag(100, 900), 2000),
     ("Tag on a grid, 999 + 1 agents, partial observation", lambda: grid(999), 2000),
 ]
-# Name, environment, number of environments, policies, algorithm, type of observations.
-TRAINING: list[tuple[str, Callable[[], wd.Env], int, Callable[[], dict[str, wd.MLP]], Any, torch.dtype]] = [
-    ("simple_spread", SimpleSpread, 16384, lambda: {"agents": small_policy()}, RECIPE, torch.float32),
-    ("simple_spread", SimpleSpread, 1024, lambda: {"agents": small_policy()}, RECIPE, torch.float32),
-    ("CartPole", CartPole, 16384, lambda: {"agents": small_policy()}, RECIPE, torch.float32),
+# Name, environment, number of environments, policies, algorithm, precision of products ("auto": as the observations).
+TRAINING: list[tuple[str, Callable[[], wd.Env], int, Callable[[], dict[str, wd.MLP]], Any, Any]] = [
+    ("simple_spread", SimpleSpread, 16384, lambda: {"agents": small_policy()}, RECIPE, "tf32"),
+    ("simple_spread", SimpleSpread, 16384, lambda: {"agents": small_policy()}, RECIPE, "bf16"),
+    ("simple_spread", SimpleSpread, 1024, lambda: {"agents": small_policy()}, RECIPE, "tf32"),
+    ("CartPole", CartPole, 16384, lambda: {"agents": small_policy()}, RECIPE, "tf32"),
     ("Tag on a grid, 4 + 1 agents, 32 x 32", TagGridworld, 2000,
-     lambda: {"taggers": wd.MLP(32, 32), "runner": wd.MLP(32, 32)}, wd.A2C(), torch.bfloat16),
+     lambda: {"taggers": wd.MLP(32, 32), "runner": wd.MLP(32, 32)}, wd.A2C(), "auto"),
     ("Tag, 10 + 100 agents, 256 x 256", tag, 2000,
-     lambda: {"taggers": wd.MLP(256, 256), "runners": wd.MLP(256, 256)}, wd.A2C(), torch.bfloat16),
+     lambda: {"taggers": wd.MLP(256, 256), "runners": wd.MLP(256, 256)}, wd.A2C(), "auto"),
     ("Tag, 10 + 100 agents, 256 x 256", tag, 100,
-     lambda: {"taggers": wd.MLP(256, 256), "runners": wd.MLP(256, 256)}, wd.A2C(), torch.bfloat16),
+     lambda: {"taggers": wd.MLP(256, 256), "runners": wd.MLP(256, 256)}, wd.A2C(), "auto"),
 ]  # fmt: skip
 SCALING: list[tuple[str, Callable[[], wd.Env], list[int]]] = [
     ("simple_spread", SimpleSpread, [10**k * m for k in range(2, 6) for m in (1, 2, 5)] + [10**6]),
@@ -86,11 +87,11 @@ def trainer_of(
     num_envs: int,
     policies: Callable[[], dict[str, wd.MLP]],
     algorithm: Any,
-    kind: torch.dtype,
+    precision: Any,
     device: torch.device,
 ) -> wd.Trainer:
     """A trainer of one row of TRAINING."""
-    return wd.Trainer(wd.Simulator(make_env(), num_envs, device=device, obs_dtype=kind), policies(), algorithm)
+    return wd.Trainer(wd.Simulator(make_env(), num_envs, device=device), policies(), algorithm, precision=precision)
 
 
 def environments(device: torch.device, size: int, repeats: int) -> Iterator[dict[str, Any]]:
@@ -145,10 +146,9 @@ def main() -> None:
         for name, make, size in SIMULATION:
             simulate("simulation", name, make, size)
     if "training" in parts:
-        for name, make_env, size, policies, algorithm, kind in TRAINING:
-            make = partial(
-                trainer_of, make_env, min(size, 8) if options.quick else size, policies, algorithm, kind, device
-            )
+        for name, make_env, size, policies, algorithm, precision in TRAINING:
+            size = min(size, 8) if options.quick else size
+            make = partial(trainer_of, make_env, size, policies, algorithm, precision, device)
             if device.type == "cuda":
                 torch.cuda.empty_cache()
                 torch.cuda.reset_peak_memory_stats(device)
@@ -157,7 +157,7 @@ def main() -> None:
                 rows[-1]["shares"] = kernel_shares(trainer)
             del trainer
             for row in rows:
-                keep("training", {"name": name} | row)
+                keep("training", {"name": name, "precision": precision} | row)
     if "scaling" in parts:
         for name, make, sizes in SCALING:
             for size in sizes:

@@ -1,5 +1,6 @@
 """WarpDrive: multi-agent reinforcement learning, end to end on the GPU."""
 
+from warpdrive import space
 from warpdrive.check.examine import check
 from warpdrive.env.environment import Env, Group, View
 from warpdrive.env.functions import atomic_add, atomic_max, atomic_min, put, random
@@ -8,6 +9,7 @@ from warpdrive.env.spaces import Box, Discrete, MultiDiscrete
 from warpdrive.env.state import Agents, Param, PerAgent, PerEnv, State
 from warpdrive.learn.a2c import A2C
 from warpdrive.learn.checkpoint import CheckpointError
+from warpdrive.learn.matches import matches
 from warpdrive.learn.ppo import PPO
 from warpdrive.learn.trainer import Trainer
 from warpdrive.learn.tune import Tuning, tune
@@ -39,10 +41,12 @@ __all__ = [
     "atomic_max",
     "atomic_min",
     "check",
+    "matches",
     "per_agent",
     "per_env",
     "put",
     "random",
+    "space",
     "tune",
 ]
 __version__ = "0.1.0"

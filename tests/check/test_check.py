@@ -9,6 +9,19 @@ import warpdrive as wd
 from check import broken
 from warpdrive.check.report import CAUSES, KINDS, Fault, Report
 from warpdrive.cli.main import main
+from warpdrive.zoo.acrobot import Acrobot
+from warpdrive.zoo.cartpole import CartPole
+from warpdrive.zoo.mountain_car import MountainCar
+from warpdrive.zoo.mountain_car_continuous import MountainCarContinuous
+from warpdrive.zoo.mpe_simple_adversary import SimpleAdversary
+from warpdrive.zoo.mpe_simple_crypto import SimpleCrypto
+from warpdrive.zoo.mpe_simple_push import SimplePush
+from warpdrive.zoo.mpe_simple_reference import SimpleReference
+from warpdrive.zoo.mpe_simple_speaker_listener import SimpleSpeakerListener
+from warpdrive.zoo.mpe_simple_spread import SimpleSpread
+from warpdrive.zoo.mpe_simple_tag import SimpleTag
+from warpdrive.zoo.mpe_simple_world_comm import SimpleWorldComm
+from warpdrive.zoo.pendulum import Pendulum
 from warpdrive.zoo.tag import Tag
 
 # class -> kind, phase, field, environment, agent, step of the fault; ... where any will do
@@ -31,6 +44,11 @@ FAULTS = {
     broken.Mask: ("mask", "forbid", "walkers.mask", 0, 2, 3),
     broken.SimulatorField: ("simulator-field", "rewind", "step", 0, 0, 6),
 }
+
+MPE = [
+    *(SimpleSpread, SimpleTag, SimpleAdversary, SimplePush),
+    *(SimpleSpeakerListener, SimpleReference, SimpleCrypto, SimpleWorldComm),
+]
 
 
 def examined(env, **options) -> Report:
@@ -64,6 +82,22 @@ def test_it_raises_no_false_alarm_on_tag():
     assert report.ok, str(report)
     fixed = examined(Tag(num_taggers=2, num_runners=2, tagging_distance=0.2, fixed_start=True), steps=10)
     assert fixed.ok, str(fixed)
+
+
+@pytest.mark.parametrize("env", [CartPole, MountainCar, MountainCarContinuous, Acrobot, Pendulum])
+def test_it_raises_no_false_alarm_on_classic_control(env):
+    """Environments of one agent, with whole episodes, and bounds that observations keep."""
+    report = examined(env(episode_length=9))
+    assert report.ok, str(report)
+    assert not report.notes
+
+
+@pytest.mark.parametrize("continuous", [False, True], ids=["discrete", "continuous"])
+@pytest.mark.parametrize("env", MPE, ids=lambda env: env.__name__)
+def test_it_raises_no_false_alarm_on_mpe(env, continuous):
+    """Several groups, some who speak, and goals that are drawn for each episode."""
+    report = examined(env(continuous=continuous, episode_length=6), steps=14)
+    assert report.ok, str(report)
 
 
 def test_what_is_meant_can_be_said():

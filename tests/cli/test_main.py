@@ -72,6 +72,24 @@ def test_eval_reads_only_the_checkpoint(run, tmp_path, capsys):
     assert all(set(match) == {"taggers", "runners"} for match in matches.values())
 
 
+def test_matches_pit_everybody_against_everybody(run, tmp_path, capsys):
+    """--matches prints a row for each pairing, with intervals, and writes them; a checkpoint can play itself."""
+    results = tmp_path / "results.json"
+    args = ["eval", str(run), "--matches", "--episodes", "6", "--seed", "2", "--json", str(results)]
+    assert main([*args, "--against", str(run / "checkpoint.pt")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("Tag, trained for 400 environment steps; 6 episodes a match")
+    data = json.loads(results.read_text())
+    assert len(data["matches"]) == 16
+    for line, match in zip(lines[2:], data["matches"], strict=True):
+        taggers = match["returns"]["taggers"]
+        assert line.split()[:2] == list(match["players"].values())
+        assert f"{taggers['mean']:.2f} +- {taggers['high'] - taggers['mean']:.2f}" in line
+    by_players = {tuple(match["players"].values()): match["returns"] for match in data["matches"]}
+    other = str(run / "checkpoint.pt")
+    assert by_players["trained", "trained"] == by_players[other, other]
+
+
 def test_replay_writes_a_page(run, tmp_path):
     """replay writes an episode of a checkpoint to the page that it is told."""
     page = tmp_path / "page.html"
@@ -129,6 +147,20 @@ def test_groups_can_share_a_policy(tmp_path):
     args = [*SMALL, "--env-steps", "80", "--out", str(folder), "--replay", "false"]
     assert main(["train", "tag", *args, "--assign", "{runners: taggers}"]) == 0
     assert list(load_checkpoint(folder)["trainer"]["policies"]) == ["taggers"]
+
+
+def test_a_group_can_be_played_by_a_script(tmp_path, capsys):
+    """--opponents trains against a scripted policy; its checkpoint is evaluated against that one."""
+    folder = tmp_path / "run"
+    args = [*SMALL, "--env-steps", "80", "--out", str(folder)]
+    assert main(["train", "tag", *args, "--opponents", "{runners: runner}"]) == 0
+    assert list(load_checkpoint(folder)["trainer"]["policies"]) == ["taggers"]
+    assert yaml.safe_load((folder / "config.yaml").read_text())["opponents"] == {"runners": "runner"}
+    assert (folder / "replay.html").exists()
+    assert main(["eval", str(folder), "--episodes", "4"]) == 0
+    args = ["train", "tag", *SMALL, "--opponents", "{runners: runer}"]
+    assert main(args) == 1
+    assert "in opponents: 'runer'; did you mean 'runner'?" in capsys.readouterr().err
 
 
 def test_bench_prints_a_table_and_json(tmp_path, capsys):
@@ -193,6 +225,10 @@ def test_help_is_there(args, capsys):
         (["train", "--config", "nowhere.yaml"], 1, "there is no file 'nowhere.yaml'"),
         (["train", "--resume", "nowhere"], 1, "nowhere is not a run's folder"),
         (["eval", "nowhere.pt"], 1, "there is no checkpoint at nowhere.pt"),
+        (["eval", "nowhere.pt", "--matches"], 1, "there is no checkpoint at nowhere.pt"),
+        (["eval", "nowhere.pt", "--matches", "--episodes", "1"], 1, "episodes must be an integer of at least 2"),
+        (["eval", "nowhere.pt", "--against", "a.pt"], 1, "give --matches as well"),
+        (["eval", "nowhere.pt", "--matchs"], 1, "unknown option --matchs; did you mean --matches?"),
         (["bench", "--repeats", "0"], 1, "repeats must be a positive integer, got 0"),
     ],
 )

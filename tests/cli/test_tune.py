@@ -100,7 +100,7 @@ def test_help_is_there(args, capsys):
         (["tune", "tag", "--most-envs", "many"], 2, "many"),
         (["train", "tag", "--num-envs", "many"], 2, "many"),
         (["train", "tag", "--num-envs", "auto", "--env-steps", "0"], 1, "env_steps must be a positive integer, got 0"),
-        (["bench", "tag", "--num-envs", "auto"], 2, "auto"),
+        (["bench", "tag", "--num-envs", "auto"], 1, "num_envs must be a positive integer, got 'auto'"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(args, status, sentence, capsys):

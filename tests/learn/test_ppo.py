@@ -24,6 +24,7 @@ from warpdrive.learn.ppo import PPO
         ("epochs", 2.5, "a positive integer"),
         ("minibatches", True, "a positive integer"),
         ("rollout_steps", 0, "a positive integer"),
+        ("advantage_over", "epoch", "'rollout' or 'minibatch'"),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_value(option, value, wanted):

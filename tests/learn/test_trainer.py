@@ -21,7 +21,8 @@ def make(algorithm="ppo", device="cpu", seed=0, policies=None, **options):
     """A trainer on 32 bandits."""
     sim = wd.Simulator(Bandit(), num_envs=32, seed=seed, device=device)
     policies = policies or {"left": wd.MLP(16, normalize_obs=True), "right": wd.MLP(16, activation="tanh")}
-    return wd.Trainer(sim, policies, ALGORITHMS[algorithm], **options)
+    settings = ALGORITHMS[algorithm] if isinstance(algorithm, str) else algorithm
+    return wd.Trainer(sim, policies, settings, **options)
 
 
 def same(a, b, path=""):
@@ -175,6 +176,31 @@ def test_learning_agents_that_left_changes_nothing(monkeypatch):
         trainer._learn_all()
         weights.append({k: v.clone() for k, v in trainer.policies["left"].state_dict().items()})
     same(*weights)
+
+
+@pytest.mark.parametrize("over", ["rollout", "minibatch"])
+def test_advantages_are_normalised_over_what_was_asked_for(monkeypatch, over):
+    """Those of every minibatch have mean 0 and deviation 1, or only those of all of an epoch's together."""
+    trainer = make(wd.PPO(rollout_steps=16, minibatches=4, epochs=1, advantage_over=over))
+    learner, seen = trainer.learners["left"], []
+    backward = learner._loss.backward
+
+    def listen(**given):
+        present = given["weight"] > 0
+        seen.append(((given["advantage"] - given["moments"][0]) * given["moments"][1])[present])
+        return backward(**given)
+
+    monkeypatch.setattr(learner._loss, "backward", listen)
+    trainer.rollout.run()
+    learner.estimate()
+    learner.update()
+    assert len(seen) == 4
+    parts = {"rollout": [torch.cat(seen)], "minibatch": seen}[over]
+    for part in parts:
+        torch.testing.assert_close(part.mean(), torch.tensor(0.0), atol=1e-5, rtol=0.0)
+        torch.testing.assert_close(part.std(correction=0), torch.tensor(1.0), atol=1e-4, rtol=0.0)
+    means = torch.stack([part.mean().abs() for part in seen])
+    assert bool((means > 1e-3).any()) == (over == "rollout")
 
 
 def test_a_module_of_the_users_own_can_be_trained():

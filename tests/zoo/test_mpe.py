@@ -1,71 +1,25 @@
 """The MPE scenarios agree with the published package: step by step, in all that agents see, get and end by."""
 
-import importlib
-from dataclasses import dataclass, field
-
+import gymnasium
 import numpy as np
 import pytest
 import torch
-from scipy.stats import ks_2samp
 
 import warpdrive as wd
+from warpdrive.zoo.mpe_simple_adversary import SimpleAdversary
+from warpdrive.zoo.mpe_simple_crypto import SimpleCrypto
+from warpdrive.zoo.mpe_simple_push import SimplePush
+from warpdrive.zoo.mpe_simple_reference import SimpleReference
+from warpdrive.zoo.mpe_simple_speaker_listener import SimpleSpeakerListener
 from warpdrive.zoo.mpe_simple_spread import SimpleSpread
 from warpdrive.zoo.mpe_simple_tag import SimpleTag
+from warpdrive.zoo.mpe_simple_world_comm import SimpleWorldComm
+from zoo.mpe_cases import CASES, agents_of, hand_over, original_action, random_actions, scatter
 
-REPLICAS, STEPS, RESETS = 4, 125, 400
+REPLICAS, STEPS = 4, 128
+COMPARED = 500  # steps of replicas at least; a few near ties are left out
 TOLERANCE = 1e-5  # of observations and rewards, absolute and relative
 NEAR_TIE = 1e-5  # closer than this to touching, float32 may decide otherwise than float64
-NAMES = {"num_agents": "N", "episode_length": "max_cycles", "continuous": "continuous_actions"}  # in the original
-
-
-@dataclass
-class Case:
-    """One scenario, with options of ours."""
-
-    env: type[wd.Env]
-    module: str
-    options: dict = field(default_factory=dict)
-
-    def simulate(self, num_envs: int = REPLICAS, **options) -> wd.Simulator:
-        sim = wd.Simulator(self.env(**self.options | options), num_envs=num_envs, device="cpu", seed=3)
-        sim.reset()
-        return sim
-
-    def original(self, **options):
-        options = {NAMES.get(name, name): value for name, value in (self.options | options).items()}
-        env = importlib.import_module(f"mpe2.{self.module}").parallel_env(**options)
-        env.reset(seed=5)
-        return env
-
-
-CASES = {
-    "spread": Case(SimpleSpread, "simple_spread_v3", dict(local_ratio=0.3)),
-    "spread of five": Case(SimpleSpread, "simple_spread_v3", dict(num_agents=5, episode_length=40)),
-    "spread, ends": Case(SimpleSpread, "simple_spread_v3", dict(num_agents=2, terminate_on_success=True)),
-    "tag": Case(SimpleTag, "simple_tag_v3"),
-    "tag, three good": Case(SimpleTag, "simple_tag_v3", dict(num_good=3, num_adversaries=2, num_obstacles=1)),
-    "tag, ends": Case(SimpleTag, "simple_tag_v3", dict(num_obstacles=0, terminate_on_success=True)),
-}
-
-
-def scatter(sim: wd.Simulator, rng: np.random.Generator) -> None:
-    """New places and velocities: of some environments close together, of others beyond the edge."""
-    spread = torch.tensor(rng.choice([0.15, 0.5, 1.3], (sim.num_envs, 1, 1)))
-    for name in ("position", "velocity", "landmark"):
-        value = getattr(sim.state, name)
-        scale = 1.0 if name == "velocity" else spread
-        value.copy_(scale * torch.tensor(rng.uniform(-1, 1, value.shape)))
-    sim.refresh()
-
-
-def hand_over(sim: wd.Simulator, e: int, original) -> None:
-    """Set the state of environment e into the original."""
-    world, original.unwrapped.steps = original.unwrapped.world, int(sim.state.step[e])
-    for k, agent in enumerate(world.agents):
-        agent.state.p_pos = sim.state.position[e, k].numpy().astype(np.float64)
-        agent.state.p_vel = sim.state.velocity[e, k].numpy().astype(np.float64)
-    for k, landmark in enumerate(world.landmarks):
-        landmark.state.p_pos = sim.state.landmark[e, k].numpy().astype(np.float64)
 
 
 def near_tie(world) -> bool:
@@ -77,26 +31,6 @@ def near_tie(world) -> bool:
     return bool((close[np.triu_indices(len(sizes), 1)] < NEAR_TIE).any())
 
 
-def agents_of(sim: wd.Simulator) -> list[tuple[str, int]]:
-    """Group and index of every agent, in the order of the original."""
-    return [(name, i) for name, group in sim.env.groups.items() for i in range(group.count)]
-
-
-def random_actions(sim: wd.Simulator, rng: np.random.Generator) -> dict[str, torch.Tensor]:
-    actions = {}
-    for name, group in sim.env.groups.items():
-        shape = tuple(sim.action[name].shape)
-        if isinstance(group.action, wd.Box):
-            actions[name] = torch.tensor(rng.uniform(0, 1, shape), dtype=torch.float32)
-        else:
-            actions[name] = torch.tensor(rng.integers(0, group.action.heads, shape), dtype=torch.int32)
-    return actions
-
-
-def original_action(value: torch.Tensor):
-    return value.numpy() if value.is_floating_point() else int(value[0])
-
-
 def agree(found: list, expected: list, what: str) -> float:
     """The largest difference of the numbers in both, which must be within the tolerance."""
     a, b = np.concatenate(found).astype(np.float64), np.concatenate(expected)
@@ -105,16 +39,29 @@ def agree(found: list, expected: list, what: str) -> float:
     return float(difference.max())
 
 
+def same_spaces(sim: wd.Simulator, original) -> bool:
+    """Whether every agent observes as many features and acts in the same space as the original's."""
+    for a, (name, _) in zip(original.possible_agents, agents_of(sim), strict=True):
+        group, action = sim.env.groups[name], original.action_space(a)
+        if original.observation_space(a).shape != (group.obs,):
+            return False
+        if isinstance(group.action, wd.Box):
+            if action != gymnasium.spaces.Box(0, 1, (group.action.size,)):
+                return False
+        elif group.action.heads != (int(action.n),):
+            return False
+    return True
+
+
 @pytest.mark.parametrize("continuous", [False, True], ids=["discrete", "continuous"])
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_original(name, continuous, record_property):
     """From the same states by the same actions: the same observations, rewards and ends, step by step."""
     case, rng = CASES[name], np.random.default_rng(7)
-    sim = case.simulate(continuous=continuous)
+    sim = case.simulate(REPLICAS, continuous=continuous)
     originals = [case.original(continuous=continuous) for _ in range(REPLICAS)]
+    assert same_spaces(sim, originals[0])
     agents, ids = agents_of(sim), originals[0].possible_agents
-    features = [originals[0].observation_space(a).shape[0] for a in ids]
-    assert [sim.env.groups[group].obs for group, _ in agents] == features
     compared, ends, cuts, largest, rewards = 0, 0, 0, 0.0, []
 
     for step in range(STEPS):
@@ -148,32 +95,26 @@ def test_agrees_with_original(name, continuous, record_property):
 
     record_property("largest", largest)
     record_property("compared", compared)
-    assert compared > 0.97 * REPLICAS * STEPS
+    assert compared >= COMPARED
     assert np.std(rewards) > 0.1, "the test shows little when rewards are all the same"
     assert cuts >= REPLICAS and (ends > 0) == ("ends" in name), (cuts, ends)
-
-
-@pytest.mark.parametrize("name", ["spread", "tag"])
-def test_begins_as_original(name):
-    """The first observations of an episode are distributed as the original's."""
-    case = CASES[name]
-    sim, original = case.simulate(num_envs=4000), case.original()
-    unwrapped = original.unwrapped
-    found: dict[str, list] = {a: [] for a in original.possible_agents}
-    for _ in range(RESETS):
-        unwrapped.scenario.reset_world(unwrapped.world, unwrapped.np_random)
-        for a, rows in found.items():
-            rows.append(unwrapped.observe(a))
-    for a, (group, i) in zip(original.possible_agents, agents_of(sim), strict=True):
-        ours, theirs = sim.obs[group][:, i].numpy(), np.array(found[a])
-        for k in range(ours.shape[1]):
-            assert ks_2samp(ours[:, k], theirs[:, k]).pvalue > 1e-4, (a, k)
 
 
 @pytest.mark.parametrize("env, options, message", [
     (SimpleSpread, dict(num_agents=0), "num_agents must be an integer of at least 1, got 0"),
     (SimpleSpread, dict(local_ratio=1.5), "local_ratio must be a number from 0 to 1, got 1.5"),
     (SimpleTag, dict(num_obstacles=-1), "num_obstacles must be an integer of at least 0, got -1"),
+    (SimpleAdversary, dict(num_good=0), "num_good must be an integer of at least 1, got 0"),
+    (SimplePush, dict(episode_length=0), "episode_length must be a positive integer, got 0"),
+    (SimpleSpeakerListener, dict(episode_length=-3), "episode_length must be a positive integer, got -3"),
+    (SimpleReference, dict(local_ratio=-0.1), "local_ratio must be a number from 0 to 1, got -0.1"),
+    (SimpleCrypto, dict(episode_length=2.5), "episode_length must be a positive integer, got 2.5"),
+    (SimpleWorldComm, dict(num_good=0), "num_good must be an integer of at least 1, got 0"),
+    (SimpleWorldComm, dict(num_adversaries=1), "num_adversaries must be an integer of at least 2, got 1"),
+    (SimpleWorldComm, dict(num_obstacles=-1), "num_obstacles must be an integer of at least 0, got -1"),
+    (SimpleWorldComm, dict(num_food=0), "num_food must be an integer of at least 1, got 0"),
+    (SimpleWorldComm, dict(num_forests=True), "num_forests must be an integer of at least 0, got True"),
+    (SimpleWorldComm, dict(num_forests=32), "num_forests must be at most 31, got 32"),
 ])  # fmt: skip
 def test_refuses(env, options, message):
     """A wrong argument is refused by its name."""
@@ -181,10 +122,13 @@ def test_refuses(env, options, message):
         env(**options)
 
 
-def test_all_at_one_place():
+@pytest.mark.parametrize("name", ["spread", "push", "world"])
+def test_all_at_one_place(name):
     """Agents at the very same place do not push, and no number becomes NaN."""
-    sim = CASES["spread"].simulate(num_envs=1)
+    sim = CASES[name].simulate(1)
     sim.state.position.zero_()
-    sim.step({"agents": torch.zeros(1, 3, dtype=torch.int32)})
-    assert torch.isfinite(sim.obs["agents"]).all() and torch.isfinite(sim.reward).all()
+    sim.state.landmark.fill_(0.5)  # out of everybody's way
+    sim.step({group: torch.zeros_like(action) for group, action in sim.action.items()})
+    assert all(torch.isfinite(obs).all() for obs in sim.obs.values())
+    assert torch.isfinite(sim.reward).all()
     assert not sim.state.velocity.any()

@@ -33,7 +33,7 @@ class Parser(jsonargparse.ArgumentParser):
         args = [underscored(arg) for arg in args]
         for arg in args:
             name = arg.split("=", 1)[0]
-            if name.startswith("--") and name not in known and not name.startswith("--assign."):
+            if name.startswith("--") and name not in known and not name.startswith(("--assign.", "--opponents.")):
                 near = difflib.get_close_matches(name, sorted(known), 1, 0.6)
                 raise ValueError(f"unknown option {name}" + (f"; did you mean {near[0]}?" if near else ""))
         return self.parse_args(args)

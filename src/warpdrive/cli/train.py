@@ -47,6 +47,7 @@ def run_settings(
     fuse: bool = True,
     schedule: Literal["auto", "split", "mixed", "fused", "loop"] = "auto",
     assign: dict[str, str] | None = None,
+    opponents: dict[str, str] | None = None,
     frozen: list[str] | None = None,
     out: str | None = None,
     save_seconds: float = 60.0,
@@ -65,6 +66,8 @@ def run_settings(
         fuse: whether policies run as fused kernels where they can, on a GPU with Triton.
         schedule: how the phases of a step are run; the results are the same.
         assign: group -> group whose policy it shares, e.g. '{runners: taggers}'.
+        opponents: group -> scripted policy of the environment, or random, that plays it, e.g. '{runners: runner}'; the
+            group has no policy then.
         frozen: groups whose policies act but do not learn.
         out: folder of the run; by default runs/NAME-TIME.
         save_seconds: time between two checkpoints.
@@ -167,7 +170,8 @@ def make_simulator(env: Env, settings: dict[str, Any], num_envs: int | None = No
 
 def trainer_options(env: Env, settings: dict[str, Any]) -> dict[str, Any]:
     """What a run's settings say of its trainer besides the simulator, as wd.Trainer takes it."""
-    assign = {group: group for group in env.groups} | (settings["assign"] or {})
+    opponents = settings["opponents"] or {}
+    assign = {group: group for group in env.groups if group not in opponents} | (settings["assign"] or {})
     for group in assign.values():
         if group not in env.groups:
             raise unknown_name("group in assign:", group, env.groups)
@@ -180,6 +184,7 @@ def trainer_options(env: Env, settings: dict[str, Any]) -> dict[str, Any]:
         "policies": policies,
         "algorithm": algorithm,
         "assign": assign,
+        "opponents": opponents,
         "frozen": settings["frozen"] or (),
         "precision": "tf32" if settings["precision"] == "tf32" else "auto",  # else as the observations
         "fuse": settings["fuse"],

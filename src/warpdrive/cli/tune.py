@@ -23,6 +23,7 @@ def tune_settings(
     fuse: bool = True,
     schedule: Literal["auto", "split", "mixed", "fused", "loop"] = "auto",
     assign: dict[str, str] | None = None,
+    opponents: dict[str, str] | None = None,
     frozen: list[str] | None = None,
     start: int | None = None,
     most_envs: int | None = None,
@@ -39,6 +40,7 @@ def tune_settings(
         fuse: whether policies run as fused kernels where they can, on a GPU with Triton.
         schedule: how the phases of a step are run.
         assign: group -> group whose policy it shares, e.g. '{runners: taggers}'.
+        opponents: group -> scripted policy of the environment, or random, that plays it, e.g. '{runners: runner}'.
         frozen: groups whose policies act but do not learn.
         start: number of environments to begin with; by default 16 on the CPU and 128 on a GPU.
         most_envs: the most environments to try; by default what memory holds.

@@ -11,7 +11,9 @@ from warpdrive.env.phases import Phase
 from warpdrive.env.spaces import ActionSpace, Box, MultiDiscrete
 from warpdrive.env.state import State, unfit
 
-__all__ = ["Env", "Group", "View", "nearest", "positive_int", "unknown_name"]
+__all__ = ["Env", "Group", "View", "nearest", "positive_int", "require_script", "unknown_name"]
+
+RESERVED = ("random", "trained")  # names of policies that no script may have
 
 
 def positive_int(name: str, value: Any) -> int:
@@ -32,6 +34,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """The question whether the most similar of the known names was meant, or "" if none is similar."""
     near = difflib.get_close_matches(name, sorted(known), 1, 0.5)
     return f"did you mean {near[0]!r}?" if near else ""
+
+
+def require_script(env: "Env", group: str, policy: str) -> None:
+    """Raise a ValueError unless the group is there and has a scripted policy of this name."""
+    if group not in env.groups:
+        raise unknown_name("group", group, env.groups)
+    if policy not in env.scripts[group]:
+        raise unknown_name(f"scripted policy of {group!r}:", policy, env.scripts[group])
 
 
 @dataclass(frozen=True)
@@ -95,6 +105,8 @@ class Env:
     Class attributes (or attributes set before `super().__init__`):
         state: the State subclass that holds the simulation's data.
         reset, step, observe: the phases that begin an episode, advance it, and write the observations.
+        scripted: phases `@wd.per_agent("group")` each of which is a policy of that group, known by its function's name:
+            it writes the actions of one agent, as it sees fit from the whole state.
 
     Args:
         groups: name -> Group, one for each `wd.Agents` member of the state, in the order in which agents stand.
@@ -110,6 +122,7 @@ class Env:
     reset: tuple[Phase, ...] = ()
     step: tuple[Phase, ...] = ()
     observe: tuple[Phase, ...] = ()
+    scripted: tuple[Phase, ...] = ()
     arguments: dict[str, Any]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "Env":
@@ -155,6 +168,11 @@ class Env:
             first[name], start = start, start + group.count
         return first
 
+    @property
+    def scripts(self) -> dict[str, dict[str, Phase]]:
+        """Scripted policies of each group: group -> name -> phase."""
+        return {name: {p.name: p for p in self.scripted if p.group == name} for name in self.groups}
+
     def view(self) -> View | None:
         """How a replay draws this environment; None: returns alone are shown."""
         return None
@@ -178,7 +196,7 @@ class Env:
         for key, group in self.groups.items():
             if not isinstance(group, Group):
                 raise ValueError(f"group {key!r} of {name} must be a wd.Group, got {group!r}")
-        for part in ("reset", "step", "observe"):
+        for part in ("reset", "step", "observe", "scripted"):
             for phase in getattr(self, part):
                 if not isinstance(phase, Phase):
                     raise ValueError(
@@ -186,8 +204,19 @@ class Env:
                     )
                 if phase.group is not None and phase.group not in self.groups:
                     raise unknown_name(f"group in phase {phase.name!r} of {name}:", phase.group, self.groups)
+        for phase in self.scripted:
+            self._validate_script(phase)
         if not self.observe:
             raise ValueError(f"{name}.observe is empty; list the phases that write the observations")
+
+    def _validate_script(self, phase: Phase) -> None:
+        what = f"{type(self).__name__}.scripted: policy {phase.name!r}"
+        if phase.group is None:
+            raise ValueError(f'{what} must act for the agents of one group; mark it with @wd.per_agent("group")')
+        if phase.name in RESERVED:
+            raise ValueError(f"{what} may not be called {' or '.join(RESERVED)}, which mean other policies; rename it")
+        if sum((p.group, p.name) == (phase.group, phase.name) for p in self.scripted) > 1:
+            raise ValueError(f"{what} is listed twice for group {phase.group!r}; give each policy a name of its own")
 
 
 def _same_names(what: str, given: Mapping[str, Any], wanted: Iterable[str]) -> None:

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from warpdrive.env.environment import Env, unknown_name
 
-__all__ = ["Segment", "segments"]
+__all__ = ["RANDOM", "Segment", "segments"]
+
+RANDOM = "random"  # the opponent that acts at random
 
 Assignment = Mapping[str, str | Sequence[str]]
 
@@ -25,25 +27,37 @@ class Segment:
         return self.last - self.first
 
 
-def segments(env: Env, policies: Iterable[str], assign: Assignment | None) -> list[Segment]:
-    """Every agent's policy, as runs of neighbours.
+def segments(
+    env: Env, policies: Iterable[str], assign: Assignment | None, opponents: Mapping[str, str] | None = None
+) -> list[Segment]:
+    """The policy of every agent that has one, as runs of neighbours.
 
     Args:
         env: the environment.
         policies: names of the policies.
         assign: group -> name of its policy, or a name for each of its agents. A group left out, or all where this is
             None, goes to the policy of its own name; where there is one policy only, to that.
+        opponents: group -> scripted policy, or "random", that plays it: such groups have no policy here.
 
     Raises:
         ValueError: an unknown name, a list of wrong length, a policy nobody uses, or a policy that would have to act
             for groups with different observations or actions.
     """
-    names, assign = list(policies), dict(assign or {})
+    names, assign, opponents = list(policies), dict(assign or {}), dict(opponents or {})
     for group in assign:
         if group not in env.groups:
             raise unknown_name("group in assign:", group, env.groups)
+    for group, script in opponents.items():
+        if group not in env.groups:
+            raise unknown_name("group in opponents:", group, env.groups)
+        if script != RANDOM and script not in env.scripts[group]:
+            raise unknown_name(f"scripted policy of {group!r} in opponents:", script, [RANDOM, *env.scripts[group]])
+        if group in assign:
+            raise ValueError(f"group {group!r} is in assign and in opponents; leave it out of one")
     result: list[Segment] = []
     for name, description in env.groups.items():
+        if name in opponents:
+            continue
         total = description.count
         wanted = assign.get(name, name if name in names or len(names) != 1 else names[0])
         each = [wanted] * total if isinstance(wanted, str) else list(wanted)

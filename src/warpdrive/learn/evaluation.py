@@ -1,4 +1,4 @@
-"""Playing policies without learning: trained, greedy or random, in environments of their own."""
+"""Playing policies without learning: trained, greedy, scripted or random, in environments of their own."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from warpdrive.env.environment import Env, positive_int, unknown_name
+from warpdrive.env.environment import Env, positive_int, require_script, unknown_name
 from warpdrive.env.registry import rebuild
-from warpdrive.learn.assignment import Segment
+from warpdrive.learn.assignment import RANDOM, Segment
 from warpdrive.learn.checkpoint import CheckpointError, load_checkpoint
+from warpdrive.learn.interval import half_width
 from warpdrive.policy.actions import ActionSampler
 from warpdrive.policy.mlp import MLP
 from warpdrive.sim.simulator import Simulator
@@ -30,6 +31,13 @@ class Trained:
     policies: dict[str, nn.Module]
     settings: dict[str, Any]
     env_steps: int
+    opponents: dict[str, str]  # group -> scripted policy, or "random", that played it
+
+    def player(self, sim: Simulator, *, random: Iterable[str] = (), greedy: bool = False) -> "Player":
+        """Everybody as in training, but for groups that are to act at random."""
+        at_random = {*random, *(group for group, policy in self.opponents.items() if policy == RANDOM)}
+        scripted = {group: policy for group, policy in self.opponents.items() if group not in at_random}
+        return Player(sim, self.segments, self.policies, random=at_random, scripted=scripted, greedy=greedy)
 
 
 def load_trained(path: str | Path) -> Trained:
@@ -52,7 +60,8 @@ def load_trained(path: str | Path) -> Trained:
             group = env.groups[next(s.group for s in segments if s.policy == name)]
             policies[name] = MLP.from_dict(description).build(group.obs, group.action, generator=torch.Generator())
             policies[name].load_state_dict(content["trainer"]["policies"][name])
-        return Trained(env, segments, policies, content["settings"], int(content["trainer"]["env_steps"]))
+        opponents = content.get("opponents", {})  # checkpoints of before there were any
+        return Trained(env, segments, policies, content["settings"], int(content["trainer"]["env_steps"]), opponents)
     except (KeyError, StopIteration, TypeError, RuntimeError) as error:
         raise CheckpointError(f"{path} is a checkpoint, but its content does not fit: {error!r}") from None
 
@@ -65,6 +74,7 @@ class Player:
         segments: who acts for whom.
         policies: name -> module.
         random: groups that act at random instead.
+        scripted: group -> scripted policy of the environment that acts for it instead.
         greedy: take the likeliest action instead of drawing.
     """
 
@@ -75,14 +85,17 @@ class Player:
         policies: Mapping[str, nn.Module],
         *,
         random: Iterable[str] = (),
+        scripted: Mapping[str, str] | None = None,
         greedy: bool = False,
     ) -> None:
-        self.sim, self.random = sim, set(random)
+        self.sim, self.random, self.scripted = sim, set(random), dict(scripted or {})
         for group in self.random:
             if group not in sim.env.groups:
                 raise unknown_name("group", group, sim.env.groups)
+        for group, policy in self.scripted.items():
+            require_script(sim.env, group, policy)
         self.policies = {name: module.to(sim.device).eval() for name, module in policies.items()}
-        self.segments = [s for s in segments if s.group not in self.random]
+        self.segments = [s for s in segments if s.group not in self.random and s.group not in self.scripted]
         self.fault = torch.zeros(4, dtype=torch.int32, device=sim.device)
         self._samplers = [
             ActionSampler(
@@ -106,6 +119,8 @@ class Player:
         sim = self.sim
         for group in self.random:
             sim.randomize_actions(group)
+        for group, policy in self.scripted.items():
+            sim.script_actions(group, policy)
         for s, sample in zip(self.segments, self._samplers, strict=True):
             own = slice(s.first, s.last)
             obs = sim.obs[s.group][:, own]
@@ -130,9 +145,8 @@ class Outcome:
         return float(self.returns[group].mean())
 
     def interval(self, group: str) -> float:
-        """Half the width of the 95 % confidence interval of the mean (normal approximation)."""
-        values = self.returns[group]
-        return 1.96 * float(values.std()) / len(values) ** 0.5 if len(values) > 1 else float("nan")
+        """Half the width of the 95 % confidence interval of the mean, see warpdrive.learn.interval."""
+        return half_width(self.returns[group])
 
 
 def play(player: Player, seed: int, watch: Callable[[], None] | None = None) -> Outcome:

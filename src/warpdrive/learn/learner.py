@@ -77,6 +77,7 @@ class Learner:
         self.num_envs = rollout.sim.num_envs
         self.epochs = getattr(algorithm, "epochs", 1)
         self.minibatches = getattr(algorithm, "minibatches", 1)
+        self._moments_of_minibatch = getattr(algorithm, "advantage_over", "rollout") == "minibatch"
         if self.minibatches > self.num_envs:
             raise ValueError(
                 f"algorithm.minibatches must be at most num_envs, for a minibatch holds whole environments; got "
@@ -147,8 +148,7 @@ class Learner:
     def update(self) -> None:
         """All epochs and minibatches of one update."""
         weights = [s.flat(s.alive).float() for s in self.samples]
-        shift, scale = self._advantage_moments(weights)
-        moments = torch.stack([shift, scale])
+        moments = self._advantage_moments([s.flat(s.advantage) for s in self.samples], weights)
         total = torch.zeros_like(self.metrics)
         step = self._minibatch if self._fused is None else self._fused_minibatch
         for epoch in range(self.epochs):
@@ -161,15 +161,14 @@ class Learner:
                 normalizer.update(s.flat(s.obs[:-1]), weight)
         self.counter.add_(1)
 
-    def _advantage_moments(self, weights: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean, and one over the standard deviation, of the advantages of agents that took part."""
+    def _advantage_moments(self, advantages: list[torch.Tensor], weights: list[torch.Tensor]) -> torch.Tensor:
+        """Mean, and one over the standard deviation, of the advantages of agents that took part: (2,)."""
         if not self.algorithm.normalize_advantage:
-            return torch.zeros((), device=self.device), torch.ones((), device=self.device)
-        advantages = [s.flat(s.advantage) for s in self.samples]
+            return torch.arange(2.0, device=self.device)
         count = sum(w.sum() for w in weights).clamp(min=1.0)  # type: ignore[union-attr]
         mean = sum((a * w).sum() for a, w in zip(advantages, weights, strict=True)) / count
         square = sum(((a - mean).square() * w).sum() for a, w in zip(advantages, weights, strict=True)) / count
-        return mean, 1.0 / (square.sqrt() + 1e-8)
+        return torch.stack([mean, 1.0 / (square.sqrt() + 1e-8)])
 
     def _minibatches(self, epoch: int) -> list[torch.Tensor | None]:
         """Indices of the environments of each minibatch; None means all, in place.
@@ -195,6 +194,9 @@ class Learner:
         """As _minibatch, by fused kernels."""
         fused = self._fused
         assert fused is not None
+        if self._moments_of_minibatch:
+            advantages = [taken(s, s.advantage, envs) for s in self.samples]
+            moments = self._advantage_moments(advantages, [taken(s, s.alive, envs).float() for s in self.samples])
         fused.run(envs, self.coefficients, moments)
         norm = torch.linalg.vector_norm(fused.sums.flat_gradient)
         fused.sums.flat_gradient.mul_((self.algorithm.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
@@ -208,6 +210,8 @@ class Learner:
         for parameter in self.parameters:
             parameter.grad = None
         batches = [_Batch(s, envs) for s in self.samples]
+        if self._moments_of_minibatch:
+            moments = self._advantage_moments([b.advantage for b in batches], [b.weight for b in batches])
         count = sum(b.weight.sum() for b in batches).clamp(min=1.0)  # type: ignore[union-attr]
         moments = torch.cat([moments, (1.0 / count).reshape(1)])
         metrics = torch.zeros(len(METRICS), device=self.device)
@@ -246,19 +250,24 @@ class Learner:
         self.counter.copy_(state["counter"])
 
 
+def taken(s: Samples, array: torch.Tensor, envs: torch.Tensor | None) -> torch.Tensor:
+    """One of a segment's arrays, of all environments or of those given, flat in memory order."""
+    if envs is None:
+        return s.flat(array)
+    # Gather in memory order: whole runs of agents at a time, and the result again is feature-major.
+    order = (3, 0, 2, 1) if s.env_fastest else (3, 0, 1, 2)
+    memory = array.unsqueeze(-1) if array.dim() == 3 else array
+    memory = memory.permute(order).index_select(3 if s.env_fastest else 2, envs)
+    flat = memory.reshape(memory.shape[0], -1).t()
+    return flat[:, 0] if array.dim() == 3 else flat
+
+
 class _Batch:
-    """One segment's samples, of all environments or of those given, flat in memory order."""
+    """One segment's samples, of all environments or of those given."""
 
     def __init__(self, s: Samples, envs: torch.Tensor | None) -> None:
         def take(array: torch.Tensor) -> torch.Tensor:
-            if envs is None:
-                return s.flat(array)
-            # Gather in memory order: whole runs of agents at a time, and the result again is feature-major.
-            order = (3, 0, 2, 1) if s.env_fastest else (3, 0, 1, 2)
-            memory = array.unsqueeze(-1) if array.dim() == 3 else array
-            memory = memory.permute(order).index_select(3 if s.env_fastest else 2, envs)
-            flat = memory.reshape(memory.shape[0], -1).t()
-            return flat[:, 0] if array.dim() == 3 else flat
+            return taken(s, array, envs)
 
         steps = s.log_prob.shape[0]
         self.obs = take(s.obs[:steps])

@@ -9,6 +9,7 @@ where r is the probability of the action now over then (eq. 7 and 9). Agents tha
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from warpdrive.env.environment import positive_int
 from warpdrive.learn.settings import check_common, require
@@ -32,7 +33,8 @@ class PPO:
         epochs: passes over each rollout.
         minibatches: parts of each pass, each of whole environments.
         rollout_steps: steps of every environment in each update.
-        normalize_advantage: whether advantages are shifted and scaled to mean 0 and deviation 1 over each rollout.
+        normalize_advantage: whether advantages are shifted and scaled to mean 0 and deviation 1.
+        advantage_over: over what they are normalised: each rollout, or each minibatch for itself.
         adam_eps: term for stability in Adam's denominator.
         lr_final: learning rate at the end, reached linearly; None: constant.
         entropy_final: entropy weight at the end; None: constant.
@@ -51,6 +53,7 @@ class PPO:
     minibatches: int = 4
     rollout_steps: int = 64
     normalize_advantage: bool = True
+    advantage_over: Literal["rollout", "minibatch"] = "rollout"
     adam_eps: float = 1e-5
     lr_final: float | None = None
     entropy_final: float | None = None
@@ -61,5 +64,6 @@ class PPO:
         require(self, "clip", self.clip > 0, "positive")
         require(self, "clip_final", self.clip_final is None or self.clip_final > 0, "positive or null")
         require(self, "value_clip", self.value_clip is None or self.value_clip > 0, "positive or null")
+        require(self, "advantage_over", self.advantage_over in ("rollout", "minibatch"), "'rollout' or 'minibatch'")
         for name in ("epochs", "minibatches"):
             positive_int(f"PPO.{name}", getattr(self, name))

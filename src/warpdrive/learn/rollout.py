@@ -1,12 +1,12 @@
 """The rollout: T steps of all environments with their policies, written straight into where learning reads them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import nn
 
-from warpdrive.learn.assignment import Segment
+from warpdrive.learn.assignment import RANDOM, Segment
 from warpdrive.policy.actions import ActionSampler
 from warpdrive.policy.mlp import ActorCritic, Weights
 from warpdrive.sim.memory import require_memory
@@ -93,13 +93,21 @@ class Rollout:
         segments: who acts for whom.
         steps: T.
         policies: name -> module.
+        opponents: group -> scripted policy, or "random", that acts for it.
 
     Attributes:
         samples: of each segment. faults: of each segment int32 (4,), see ActionSampler.
         outputs: name of OUTPUTS -> (T, E, N) or (T, E).
     """
 
-    def __init__(self, sim: Simulator, segments: list[Segment], steps: int, policies: Mapping[str, nn.Module]) -> None:
+    def __init__(
+        self,
+        sim: Simulator,
+        segments: list[Segment],
+        steps: int,
+        policies: Mapping[str, nn.Module],
+        opponents: Mapping[str, str] | None = None,
+    ) -> None:
         self.sim, self.segments, self.steps, self.policies = sim, segments, steps, policies
         store, env, device = sim.store, sim.env, sim.device
         require_memory(
@@ -120,6 +128,7 @@ class Rollout:
         self.samples = [self._samples(segment) for segment in segments]
         self.faults = [torch.zeros(4, dtype=torch.int32, device=device) for _ in segments]
         self._steps = [sim.launcher.step(self._results(t)) for t in range(steps)]
+        self._opponents = [[self._opponent(t, *pair) for pair in (opponents or {}).items()] for t in range(steps)]
         self._samplers = [self._sampler(s, fault) for s, fault in zip(self.samples, self.faults, strict=True)]
 
     @property
@@ -143,6 +152,8 @@ class Rollout:
                 out = self.policies[s.segment.policy](s.flat(s.obs[t : t + 1]), *weights)
                 mask = None if s.mask is None else s.mask[t]
                 sample(s.shaped(out), mask, s.action[t], s.log_prob[t], s.value[t])
+            for act in self._opponents[t]:
+                act()
             self._steps[t]()
         for name, block in self.obs.items():
             self.sim.obs[name].copy_(block[-1])
@@ -170,7 +181,19 @@ class Rollout:
             log_std=getattr(self.policies[s.segment.policy], "log_std", None),
         )
 
+    def _opponent(self, t: int, group: str, policy: str) -> Callable[[], None]:
+        """A launch of what acts for a group in step t."""
+        sim = self.sim
+        last = {name: sim.store.fields[name] if t == 0 else array[t - 1] for name, array in self.outputs.items()}
+        obs = {name: block[t] for name, block in self.obs.items()}
+        mask = {name: block[t] for name, block in self.mask.items()}
+        results = Results(last, obs, mask, self.final_obs, rolling=True)
+        if policy == RANDOM:
+            return sim.launcher.randomize(group, results)
+        return sim.launcher.script(group, policy, results)
+
     def _results(self, t: int) -> Results:
+        """Where step t leaves its results."""
         return Results(
             arrays={name: array[t] for name, array in self.outputs.items()},
             obs={name: block[t + 1] for name, block in self.obs.items()},

@@ -35,6 +35,7 @@ class Trainer:
         algorithm: wd.PPO(...) or wd.A2C(...), for all policies, or policy -> one; rollout_steps must agree.
         assign: group -> policy, or a list with a policy for each agent; by default each group has the policy of its
             name, or all have the only one.
+        opponents: group -> scripted policy of the environment, or "random", that plays it in place of a policy.
         frozen: names of policies that act but do not learn.
         precision: of the products in wd.MLP policies: "auto" (as the observations: bfloat16, or float32), "float32",
             "tf32" (in fused kernels; elsewhere float32) or "bf16". Sums and weights are float32.
@@ -56,6 +57,7 @@ class Trainer:
         algorithm: PPO | A2C | Mapping[str, PPO | A2C] | None = None,
         *,
         assign: Assignment | None = None,
+        opponents: Mapping[str, str] | None = None,
         frozen: Iterable[str] = (),
         precision: Precision = "auto",
         fuse: bool = True,
@@ -66,7 +68,8 @@ class Trainer:
         self.sim, self.precision, self.fuse = sim, precision, fuse
         self.descriptions = dict(policies)
         self.assign = dict(assign or {})
-        self.segments = segments(sim.env, self.descriptions, assign)
+        self.opponents = dict(opponents or {})
+        self.segments = segments(sim.env, self.descriptions, assign, opponents)
         self.frozen = set(frozen)
         for name in self.frozen:
             if name not in self.descriptions:
@@ -76,14 +79,15 @@ class Trainer:
         if len(steps) > 1:
             raise ValueError(f"rollout_steps must be the same for all policies, got {sorted(steps)}")
         if not self.algorithms:
-            raise ValueError("all policies are frozen: there is nothing to train")
+            everybody = "all policies are frozen" if self.descriptions else "all groups are played by opponents"
+            raise ValueError(f"{everybody}: there is nothing to train")
         self.rollout_steps = steps.pop()
 
         seed = int(sim.store.fields["seed"])
         generator = torch.Generator().manual_seed(seed)
         self.policies = {name: self._build(name, generator) for name in self.descriptions}
         sim.reset()
-        self.rollout = Rollout(sim, self.segments, self.rollout_steps, self.policies)
+        self.rollout = Rollout(sim, self.segments, self.rollout_steps, self.policies, self.opponents)
         self.learners = {
             name: Learner(
                 name,
@@ -344,6 +348,7 @@ class Trainer:
             "env": describe(self.sim.env),
             "descriptions": described,
             "segments": [(s.group, s.first, s.last, s.policy) for s in self.segments],
+            "opponents": self.opponents,
             "settings": settings or {},
             "trainer": self.state_dict(),
         }

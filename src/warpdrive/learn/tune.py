@@ -81,6 +81,7 @@ def tune(
     algorithm: PPO | A2C | Mapping[str, PPO | A2C] | None = None,
     *,
     assign: Assignment | None = None,
+    opponents: Mapping[str, str] | None = None,
     frozen: Iterable[str] = (),
     precision: Precision = "auto",
     fuse: bool = True,
@@ -99,8 +100,8 @@ def tune(
     The rate says nothing of how well each step teaches: more environments and longer rollouts mean fewer updates.
 
     Args:
-        env, policies, algorithm, assign, frozen, precision, fuse, device, obs_dtype, schedule: as wd.Simulator and
-            wd.Trainer take them.
+        env, policies, algorithm, assign, opponents, frozen, precision, fuse, device, obs_dtype, schedule: as
+            wd.Simulator and wd.Trainer take them.
         start: number of environments to begin with; None: 16 on the CPU, 128 on a GPU.
         most_envs: the most to try; None: no limit but memory.
         lengths: whether to try other lengths of the rollout than the algorithm's.
@@ -128,8 +129,8 @@ def tune(
         sim = Simulator(env, num_envs, device=place, obs_dtype=obs_dtype, schedule=schedule)
         copies = {name: copy.deepcopy(policy) for name, policy in policies.items()}
         one_for_all = None if isinstance(algorithm, Mapping) else sized[""]
-        options: dict[str, Any] = {"assign": assign, "frozen": frozen, "precision": precision, "fuse": fuse}
-        return Trainer(sim, copies, one_for_all or sized, **options)
+        options: dict[str, Any] = {"assign": assign, "opponents": opponents, "frozen": frozen, "precision": precision}
+        return Trainer(sim, copies, one_for_all or sized, fuse=fuse, **options)
 
     def free() -> int:
         release_memory(place)

@@ -184,6 +184,13 @@ class Launcher:
 
         return repeat
 
+    def script(self, group: str, policy: str, results: Results) -> Callable[[], None]:
+        """A launch in which a scripted policy writes the actions of its group; `results` are those of the last step."""
+        kernel = self.program.script_kernels[group, policy]
+        self.program.load_scripts(self.device)
+        dim = (self.store.num_envs, self.store.env.groups[group].count)
+        return self._run([self._record(kernel, dim, [self.struct(results)])], results)
+
     def _launch(self, s: Any, results: Results, guarded_only: bool) -> Callable[[], None]:
         program = self.program
         if self.schedule == "split":

@@ -1,5 +1,6 @@
 """From an environment's phases to kernels: one a phase, one fused, or one loop over agents for the CPU."""
 
+import functools
 import inspect
 import itertools
 import linecache
@@ -24,6 +25,10 @@ FAULT = re.compile(r'Error while parsing function "([^"]+)" at ([^\n]+):(\d+):\n
 NO_MEMBER = re.compile(r"`(\w+)` is not an attribute of '.*' \((.+)\)")
 NO_NAME = re.compile(r"Referencing undefined symbol: (\w+)")
 NO_FUNCTION = re.compile(r"Could not find function ([\w.]+) as a built-in or user-defined function\.")
+
+# Without contraction of a * b + c every schedule gives the same bits (docs/design.md).
+MODULE_OPTIONS = {"enable_backward": False, "fuse_fp": False}
+SCRIPT_USE = 1 << 23  # keeps the streams of scripted policies apart from those of phases, actions and minibatches
 
 _module_numbers: dict[str, Any] = {}
 _programs: dict[Any, "Program"] = {}
@@ -98,8 +103,7 @@ class Program:
         # whether other variants were made before, to measure them, does not matter.
         number = next(_module_numbers.setdefault(name, itertools.count()))
         self.module = wp.get_module(f"warpdrive.{name}.{number}")
-        # Without contraction of a * b + c every schedule gives the same bits (docs/design.md).
-        self.module.options.update({"enable_backward": False, "fuse_fp": False})
+        self.module.options.update(MODULE_OPTIONS)
         self.groups = {key: self._group_struct(key, obs_dtypes[key]) for key in env.groups}
         self.struct = self._state_struct()
         self.calls = self._schedule()
@@ -115,7 +119,7 @@ class Program:
                 a module that is loaded would load it anew, under the feet of captured graphs.
         """
         groups = tuple((name, isinstance(g.action, Box), obs_dtypes[name]) for name, g in env.groups.items())
-        key = (type(env), env.state, env.reset, env.step, env.observe, groups, variant)
+        key = (type(env), env.state, env.reset, env.step, env.observe, env.scripted, groups, variant)
         if key not in _programs:
             _programs[key] = cls(env, obs_dtypes, variant)
         return _programs[key]
@@ -195,8 +199,8 @@ class Program:
         function = random_actions.continuous if continuous else random_actions.discrete
         return Call(function, "agent", group, 0, False)
 
-    def _typed(self, phase: Phase) -> Any:
-        """The phase as a Warp function over this program's struct."""
+    def _typed(self, phase: Phase, module: Any = None) -> Any:
+        """The phase as a Warp function over this program's struct, in a module, by default that of the steps."""
         python = phase.function
         copy = types.FunctionType(
             python.__code__, python.__globals__, python.__name__, python.__defaults__, python.__closure__
@@ -205,7 +209,7 @@ class Program:
         names = list(inspect.signature(python).parameters)
         copy.__annotations__ = {names[0]: self.struct, **dict.fromkeys(names[1:], int)}
         try:
-            return wp.func(copy, module=self.module)  # type: ignore[call-overload]
+            return wp.func(copy, module=module or self.module)  # type: ignore[call-overload]
         except Exception as error:
             code = python.__code__
             raise PhaseError(
@@ -234,15 +238,15 @@ class Program:
 
     # ------------------------------------------------------------------ kernels
 
-    def _compile(self, key: str, lines: list[str]) -> Any:
-        """A kernel from source text, in which the functions are known as call_0, call_1, ..., and randomize_GROUP."""
+    def _compile(self, key: str, lines: list[str], module: Any = None, **functions: Any) -> Any:
+        """A kernel from source text, with the functions call_0, call_1, ..., randomize_GROUP and those given."""
         source = "\n".join(lines) + "\n"
-        filename = f"<warpdrive {self.module.name} {key}>"
+        filename = f"<warpdrive {(module or self.module).name} {key}>"
         linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
         scope = {f"call_{i}": call.function for i, call in enumerate(self.calls)}
         scope |= {f"randomize_{name}": call.function for name, call in self.random_calls.items()}
         scope |= {"State": self.struct, "wp": wp, "block_barrier": _block_barrier, "warp_barrier": _warp_barrier}
-        scope |= {"block_any": _block_any, "warp_any": _warp_any}
+        scope |= {"block_any": _block_any, "warp_any": _warp_any, **functions}
         exec(compile(source, filename, "exec"), scope)
         scope[key].__module__ = "warpdrive.generated"
         return scope[key]
@@ -396,14 +400,52 @@ class Program:
             f"{indent}    {call.format(index)}",
         ]
 
-    def load(self, device: Any, block_dim: int | None = None) -> None:
-        """Compile (or fetch from Warp's cache) all kernels made so far.
+    @functools.cached_property
+    def script_kernels(self) -> dict[tuple[str, str], Any]:
+        """Of each (group, scripted policy) the kernel (s) over (E, agents of the group) that writes its actions.
+
+        They have a module of their own: most simulators never need them, and to add a kernel to the steps' module
+        would load that anew. Agents that are not active get action 0.
+        """
+        module = wp.get_module(f"{self.module.name}.scripted")
+        module.options.update(MODULE_OPTIONS)
+        kernels: dict[tuple[str, str], Any] = {}
+        listed = [(group, phase) for group, scripts in self.env.scripts.items() for phase in scripts.values()]
+        for number, (name, phase) in enumerate(listed):
+            group, key = f"s.{name}", f"script_{number}"
+            lines = [
+                f"def {key}(s: State):",
+                "    env, i = wp.tid()",
+                f"    s.use = {SCRIPT_USE + number}",
+                f"    if {group}.active[env, i]:",
+                "        choose(s, env, i)",
+                "    else:",
+                f"        for k in range({group}.action.shape[2]):",
+                f"            {group}.action[env, i, k] = {group}.action.dtype(0)",
+            ]
+            function = self._compile(key, lines, module, choose=self._typed(phase, module))
+            kernels[name, phase.name] = wp.kernel(function, module=module, name=key, enable_backward=False)
+        return kernels
+
+    def load_scripts(self, device: Any) -> None:
+        """Compile (or fetch from Warp's cache) the kernels of all scripted policies.
 
         Raises:
             PhaseError: an author's phase does not compile.
         """
+        self._load(next(iter(self.script_kernels.values())).module, device)
+
+    def load(self, device: Any, block_dim: int | None = None) -> None:
+        """Compile (or fetch from Warp's cache) all kernels of the steps made so far.
+
+        Raises:
+            PhaseError: an author's phase does not compile.
+        """
+        self._load(self.module, device, block_dim)
+
+    def _load(self, module: Any, device: Any, block_dim: int | None = None) -> None:
         try:
-            wp.load_module(self.module, device=device, block_dim=block_dim)
+            wp.load_module(module, device=device, block_dim=block_dim)
         except OSError:  # of the cache on disk
             raise
         except Exception as error:
@@ -426,7 +468,8 @@ class Program:
 
     def _reason(self, reason: str, phase: str) -> str:
         """What Warp says is wrong, with the nearest name where there is no such name."""
-        listed = (p.function for part in (self.env.reset, self.env.step, self.env.observe) for p in part)
+        env = self.env
+        listed = (p.function for part in (env.reset, env.step, env.observe, env.scripted) for p in part)
         function = next(f for f in listed if f.__name__ == phase)
         if match := NO_MEMBER.search(reason):
             owners = {f"Agents_{key}": group.vars for key, group in self.groups.items()}

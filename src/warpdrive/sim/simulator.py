@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import warp as wp
 
-from warpdrive.env.environment import Env, positive_int, unknown_name
+from warpdrive.env.environment import Env, positive_int, require_script, unknown_name
 from warpdrive.env.spaces import Box
 from warpdrive.sim.choice import STEPS, Candidate, choose, is_worth_measuring, key_of, seconds_of
 from warpdrive.sim.launcher import ON_CUDA, Launcher, Schedule, choose_schedule, choose_unit
@@ -123,6 +123,7 @@ class Simulator:
         self._randomize = {name: self.launcher.randomize(name, results) for name in env.groups}
         self._random_steps = self.launcher.random_steps(results)
         self._captured: dict[bool, Callable[[], None]] = {}
+        self._scripts: dict[tuple[str, str], Callable[[], None]] = {}
         self._started = False
         self.seed(seed)
 
@@ -224,6 +225,18 @@ class Simulator:
         for name, fill in self._randomize.items():
             if group is None or name == group:
                 fill()
+
+    def script_actions(self, group: str, policy: str) -> None:
+        """Put the actions of one of the environment's scripted policies into `action`, for its group.
+
+        Raises:
+            ValueError: an unknown group or policy. PhaseError: the policy does not compile.
+        """
+        self._require_started()
+        if (group, policy) not in self._scripts:
+            require_script(self.env, group, policy)
+            self._scripts[group, policy] = self.launcher.script(group, policy, self.store.results)
+        self._scripts[group, policy]()
 
     def refresh(self) -> None:
         """Write the observations anew, after fields of the state were set by hand."""

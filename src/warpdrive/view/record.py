@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from warpdrive.learn.evaluation import Player, load_trained, play
+from warpdrive.learn.evaluation import load_trained, play
 from warpdrive.sim.simulator import Simulator
 from warpdrive.view.replay import Episode, write_replay
 
@@ -47,7 +47,7 @@ def write_episode(checkpoint: str | Path, path: Path, *, seed: int = 1, greedy: 
             frame()
 
     started = [True]
-    player = Player(sim, trained.segments, trained.policies, greedy=greedy)
+    player = trained.player(sim, greedy=greedy)
     sim.seed(seed)
     sim.reset()  # as play() does: the same seed gives the same start
     frame()

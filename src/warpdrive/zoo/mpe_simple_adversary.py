@@ -4,7 +4,7 @@ import warp as wp
 
 import warpdrive as wd
 from warpdrive.zoo import particles
-from warpdrive.zoo.particles import ParticleState, choose, distance, drift, put_vec, see_landmarks, see_others, steer
+from warpdrive.zoo.particles import ParticleState, distance, drift, put_vec, see_landmarks, see_others, steer
 
 __all__ = ["SimpleAdversary", "SimpleAdversaryState"]
 
@@ -22,7 +22,7 @@ class SimpleAdversaryState(ParticleState):
 @wd.per_env
 def choose_goal(s: SimpleAdversaryState, env: int):
     """Make one landmark the goal."""
-    s.goal[env] = choose(wd.random(s, env, 0), s.num_landmarks)
+    s.goal[env] = wp.randi(wd.random(s, env, 0), 0, s.num_landmarks)
 
 
 @wd.per_agent

@@ -6,7 +6,7 @@ import warp as wp
 
 import warpdrive as wd
 from warpdrive.zoo import particles
-from warpdrive.zoo.particles import choose, hear, speak
+from warpdrive.zoo.particles import hear, speak
 
 __all__ = ["SimpleCrypto", "SimpleCryptoState"]
 
@@ -32,8 +32,8 @@ class SimpleCryptoState(wd.State):
 def draw(s: SimpleCryptoState, env: int):
     """Draw the secret and the key."""
     rng = wd.random(s, env, 0)
-    s.secret[env] = choose(rng, MESSAGES)
-    s.key[env] = choose(rng, MESSAGES)
+    s.secret[env] = wp.randi(rng, 0, MESSAGES)
+    s.key[env] = wp.randi(rng, 0, MESSAGES)
 
 
 @wd.per_agent

@@ -6,7 +6,6 @@ import warpdrive as wd
 from warpdrive.zoo import particles
 from warpdrive.zoo.particles import (
     ParticleState,
-    choose,
     contacts,
     distance,
     drift,
@@ -33,7 +32,7 @@ class SimplePushState(ParticleState):
 @wd.per_env
 def choose_goal(s: SimplePushState, env: int):
     """Make one landmark the goal."""
-    s.goal[env] = choose(wd.random(s, env, 0), s.num_landmarks)
+    s.goal[env] = wp.randi(wd.random(s, env, 0), 0, s.num_landmarks)
 
 
 @wd.per_agent

@@ -6,7 +6,6 @@ import warpdrive as wd
 from warpdrive.zoo import particles
 from warpdrive.zoo.particles import (
     SpeechState,
-    choose,
     distance,
     drift,
     hear,
@@ -33,7 +32,7 @@ class SimpleReferenceState(SpeechState):
 @wd.per_agent
 def choose_goal(s: SimpleReferenceState, env: int, agent: int):
     """Make one landmark the goal of the other agent."""
-    s.goal[env, agent] = choose(wd.random(s, env, agent), s.num_landmarks)
+    s.goal[env, agent] = wp.randi(wd.random(s, env, agent), 0, s.num_landmarks)
 
 
 @wd.per_agent("agents")

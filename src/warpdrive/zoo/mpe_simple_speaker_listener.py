@@ -4,7 +4,7 @@ import warp as wp
 
 import warpdrive as wd
 from warpdrive.zoo import particles
-from warpdrive.zoo.particles import SpeechState, choose, drift, hear, put_color, put_vec, see_landmarks, speak, steer
+from warpdrive.zoo.particles import SpeechState, drift, hear, put_color, put_vec, see_landmarks, speak, steer
 
 __all__ = ["SimpleSpeakerListener", "SimpleSpeakerListenerState"]
 
@@ -23,7 +23,7 @@ class SimpleSpeakerListenerState(SpeechState):
 @wd.per_env
 def choose_goal(s: SimpleSpeakerListenerState, env: int):
     """Make one landmark the goal."""
-    s.goal[env] = choose(wd.random(s, env, 0), s.num_landmarks)
+    s.goal[env] = wp.randi(wd.random(s, env, 0), 0, s.num_landmarks)
 
 
 @wd.per_agent

@@ -8,6 +8,7 @@ from warpdrive.zoo.particles import (
     ParticleState,
     contacts,
     drift,
+    head_for,
     landmark_contacts,
     overlap,
     put_vec,
@@ -22,6 +23,9 @@ ADVERSARY_RADIUS, GOOD_RADIUS, OBSTACLE_RADIUS = wp.constant(0.075), wp.constant
 ADVERSARY_ACCELERATION, GOOD_ACCELERATION = wp.constant(3.0), wp.constant(4.0)
 ADVERSARY_SPEED, GOOD_SPEED = wp.constant(1.0), wp.constant(1.3)
 CATCH = wp.constant(10.0)
+# Of the scripted runner: how far it looks ahead of itself, where it begins to turn back, and how the edge itself counts
+# beside an adversary at distance 1. These held the return of chased runners best among those tried.
+LOOK_AHEAD, TURN_BACK, EDGE_WEIGHT = wp.constant(0.2), wp.constant(0.5), wp.constant(8.0)
 
 
 class SimpleTagState(ParticleState):
@@ -121,6 +125,37 @@ def look_good(s: SimpleTagState, env: int, i: int):
             slot += 2
 
 
+# ---------------------------------------------------------------- scripted policies
+
+
+@wd.per_agent("adversaries")
+def chaser(s: SimpleTagState, env: int, i: int):
+    """Steer straight at the nearest good agent."""
+    here = s.position[env, i]
+    way = s.position[env, s.good.first] - here
+    for k in range(1, s.good.count):
+        other = s.position[env, s.good.first + k] - here
+        if wp.length_sq(other) < wp.length_sq(way):
+            way = other
+    head_for(s.adversaries.action, env, i, way, s.continuous)
+
+
+@wd.per_agent("good")
+def runner(s: SimpleTagState, env: int, i: int):
+    """Steer away from adversaries, the nearer the more, and back from the edge of the square."""
+    agent = s.good.first + i
+    here = s.position[env, agent]
+    way = wp.vec2(0.0, 0.0)
+    for other in range(s.adversaries.count):
+        away = here - s.position[env, other]
+        way = way + away / wp.max(wp.length_sq(away), 1.0e-6)
+    ahead = here + s.velocity[env, agent] * LOOK_AHEAD
+    for k in range(2):
+        beyond = wp.max(wp.abs(ahead[k]) - TURN_BACK, 0.0) / (1.0 - TURN_BACK)
+        way[k] = way[k] - wp.sign(ahead[k]) * EDGE_WEIGHT * beyond
+    head_for(s.good.action, env, i, way, s.continuous)
+
+
 class SimpleTag(wd.Env):
     """Simple Tag of MPE (mpe2's simple_tag_v3): adversaries chase good agents around obstacles.
 
@@ -134,6 +169,8 @@ class SimpleTag(wd.Env):
     An action is one of nothing, -x, +x, -y, +y; with `continuous` five numbers from 0 to 1, of which the second is
     taken from the third and the fourth from the fifth. An agent observes its velocity and place, the obstacles and all
     other agents (adversaries first) relative to itself, and the velocities of the other good agents.
+
+    Scripted policies: `chaser` of adversaries, `runner` of good agents.
 
     Args:
         num_good: number of good agents.
@@ -151,6 +188,7 @@ class SimpleTag(wd.Env):
     reset = (particles.place, particles.place_landmarks)
     step = (push_adversary, push_good, move_adversary, move_good, judge_good, judge_adversary)
     observe = (look_adversary, look_good)
+    scripted = (chaser, runner)
 
     def __init__(
         self,

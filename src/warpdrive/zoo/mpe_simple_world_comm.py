@@ -95,27 +95,16 @@ def judge_good(s: SimpleWorldCommState, env: int, i: int):
     s.good.reward[env, i] = reward - HUNGER * nearest
 
 
-@wp.func
-def chase(s: Any, env: int, agent: int) -> float:
-    """What an adversary gets: for all that touch a good agent, less for being far from the nearest of them."""
-    hits = int(0)
-    nearest = float(wp.inf)
-    for other in range(s.good.first, s.num_agents):
-        hits += s.hits[env, other]
-        nearest = wp.min(nearest, wp.length(s.position[env, agent] - s.position[env, other]))
-    return CATCH * float(hits) - CHASE * nearest
-
-
-@wd.per_agent("leader")
-def judge_leader(s: SimpleWorldCommState, env: int, i: int):
-    """Reward the leader."""
-    s.leader.reward[env, i] = chase(s, env, 0)
-
-
-@wd.per_agent("adversaries")
-def judge_adversary(s: SimpleWorldCommState, env: int, i: int):
-    """Reward one other adversary."""
-    s.adversaries.reward[env, i] = chase(s, env, 1 + i)
+@wd.per_agent
+def judge_adversary(s: SimpleWorldCommState, env: int, agent: int):
+    """Reward one adversary for all that touch a good agent, less for being far from the nearest of them."""
+    if agent < s.good.first:
+        hits = int(0)
+        nearest = float(wp.inf)
+        for other in range(s.good.first, s.num_agents):
+            hits += s.hits[env, other]
+            nearest = wp.min(nearest, wp.length(s.position[env, agent] - s.position[env, other]))
+        s.reward[env, agent] = CATCH * float(hits) - CHASE * nearest
 
 
 @wd.per_agent
@@ -240,7 +229,7 @@ class SimpleWorldComm(wd.Env):
 
     state = SimpleWorldCommState
     reset = (particles.place, particles.place_landmarks, particles.silence)
-    step = (push, move, judge_good, judge_leader, judge_adversary)
+    step = (push, move, judge_good, judge_adversary)
     observe = (enter, look_leader, look_adversary, look_good)
 
     def __init__(

@@ -22,11 +22,11 @@ __all__ = [
     "SpeechState",
     "at_least",
     "bound",
-    "choose",
     "contact",
     "contacts",
     "distance",
     "drift",
+    "head_for",
     "hear",
     "landmark_contacts",
     "move_space",
@@ -104,12 +104,6 @@ def silence(s: SpeechState, env: int, agent: int):
         s.message[env, agent, word] = 0.0
 
 
-@wp.func
-def choose(rng: wp.uint32, count: int) -> int:
-    """One of the numbers below `count`, each as likely."""
-    return wp.randi(rng, 0, count)
-
-
 # ---------------------------------------------------------------- actions
 
 
@@ -164,6 +158,35 @@ def steer(action: Any, env: int, i: int, continuous: bool) -> wp.vec2:
     if choice == 4:
         return wp.vec2(0.0, 1.0)
     return wp.vec2(0.0, 0.0)
+
+
+@wp.func
+def head_for(action: Any, env: int, i: int, way: wp.vec2, continuous: bool):
+    """Write the action that `steer` reads as the direction nearest to `way`; nothing where that is zero."""
+    x = wp.abs(way[0])
+    y = wp.abs(way[1])
+    most = wp.max(x, y)
+    if continuous:
+        scale = float(0.0)
+        if most > 0.0:
+            scale = 1.0 / most
+        action[env, i, 0] = action.dtype(0)
+        action[env, i, 1] = action.dtype(wp.max(-way[0] * scale, 0.0))
+        action[env, i, 2] = action.dtype(wp.max(way[0] * scale, 0.0))
+        action[env, i, 3] = action.dtype(wp.max(-way[1] * scale, 0.0))
+        action[env, i, 4] = action.dtype(wp.max(way[1] * scale, 0.0))
+    else:
+        choice = int(0)
+        if most > 0.0:
+            if x >= y:
+                choice = int(1)
+                if way[0] > 0.0:
+                    choice = int(2)
+            else:
+                choice = int(3)
+                if way[1] > 0.0:
+                    choice = int(4)
+        action[env, i, 0] = action.dtype(choice)
 
 
 # ---------------------------------------------------------------- motion

@@ -16,14 +16,12 @@ from warpdrive.env.environment import positive_int
 
 __all__ = ["Tag", "TagState"]
 
-BATCH = 4  # others that are looked at together
-NO_KEY = wp.uint32(0xFFFFFFFF)
 TWO_PI = wp.constant(2.0 * math.pi)
 PER_TURN = wp.constant(1.0 / (2.0 * math.pi))
 QUARTER_TURN = wp.constant(0.5 * math.pi)
 
 
-class TagState(wd.State):
+class TagState(wd.space.Cells):
     """Everything that happens in a game of tag. Lengths are in units of the square, time is in steps."""
 
     taggers: wd.Agents  # the first agents
@@ -42,8 +40,10 @@ class TagState(wd.State):
     max_speed_runner: wd.Param[float]
     first_change: wd.Param[float]  # of acceleration, by action 1; each further action adds change_spacing
     change_spacing: wd.Param[float]
+    change_levels: wd.Param[int]
     first_turn: wd.Param[float]  # radians, by action 1; each further action adds turn_spacing
     turn_spacing: wd.Param[float]
+    turn_levels: wd.Param[int]
     reach: wd.Param[float]  # a tagger closer than this tags
 
     edge_hit_penalty: wd.Param[float]
@@ -243,96 +243,17 @@ def see_all(s: Any, obs: Any, env: int, i: int, agent: int):
     tell_time(s, obs, env, i, agent, 7 * slots)
 
 
-@wp.func
-def low_bits(count: int) -> wp.uint32:
-    """The lowest bits, as many as the numbers below `count` need."""
-    bits = wp.uint32(wp.max(count - 1, 1))
-    bits = bits | (bits >> wp.uint32(1))
-    bits = bits | (bits >> wp.uint32(2))
-    bits = bits | (bits >> wp.uint32(4))
-    bits = bits | (bits >> wp.uint32(8))
-    return bits | (bits >> wp.uint32(16))
-
-
 @functools.cache
-def nearest_others(slots: int) -> Any:
-    """Make the function that finds the `slots` nearest others in the game: their indices, -1 where there is none.
-
-    The search orders others by a key of 32 bits, the bits of the squared distance, which order as it does, with the
-    index in place of the lowest. Keeping the least keys sorted takes two instructions a slot and no branches; up to 16
-    slots Warp unrolls the loops over them, which puts them into registers on the GPU. One key more than there are slots
-    tells whether the cut distances were enough to order by; where two neighbours among the keys are equal but for the
-    index, which is seldom, the distances themselves decide. Of equally near others those of lower index come first.
-    """
-    last = slots - 1
-    Indices = wp.types.vector(slots, int)
-    Distances = wp.types.vector(slots, float)
-    Keys = wp.types.vector(slots + 1, wp.uint32)
-    Batch = wp.types.vector(BATCH, wp.uint32)
-
-    @wp.func
-    def exact(s: Any, env: int, agent: int) -> Indices:
-        index = Indices(-1)
-        distance = Distances(wp.inf)
-        here = s.position[env, agent]
-        for other in range(s.num_agents):
-            if other != agent and s.active[env, other]:
-                d = distance_squared(here, s.position[env, other])
-                if d < distance[last]:
-                    # Insert after all that are as near or nearer: others come in index order, so ties keep it.
-                    for k in range(last, 0, -1):
-                        if d < distance[k - 1]:
-                            distance[k] = distance[k - 1]
-                            index[k] = index[k - 1]
-                        elif d < distance[k]:
-                            distance[k] = d
-                            index[k] = other
-                    if d < distance[0]:
-                        distance[0] = d
-                        index[0] = other
-        return index
-
-    @wp.func
-    def find(s: Any, env: int, agent: int) -> Indices:
-        index = Indices(-1)
-        if s.active[env, agent]:
-            keys = Keys(wp.static(NO_KEY))
-            low = low_bits(s.num_agents)
-            here = s.position[env, agent]
-            for start in range(0, s.num_agents, wp.static(BATCH)):
-                batch = Batch()
-                for k in range(wp.static(BATCH)):  # all of them first, so that their reads are under way together
-                    other = wp.min(start + k, s.num_agents - 1)
-                    d = distance_squared(here, s.position[env, other])
-                    seen = s.active[env, other] and other != agent and d < wp.inf and start + k < s.num_agents
-                    key = (wp.cast(d, wp.uint32) & ~low) | wp.uint32(other)
-                    batch[k] = wp.where(seen, key, wp.static(NO_KEY))
-                for j in range(wp.static(BATCH)):
-                    key = batch[j]
-                    if key < keys[slots]:
-                        for k in range(slots, 0, -1):
-                            keys[k] = wp.min(keys[k], wp.max(keys[k - 1], key))
-                        keys[0] = wp.min(keys[0], key)
-            alike = bool(False)
-            for k in range(slots):
-                if keys[k] != wp.static(NO_KEY):
-                    index[k] = int(keys[k] & low)
-                    alike = alike or ((keys[k] ^ keys[k + 1]) & ~low) == wp.uint32(0)
-            if alike:
-                index = exact(s, env, agent)
-        return index
-
-    return find
-
-
-@functools.cache
-def see_nearest(slots: int) -> Any:
+def see_nearest(slots: int, by_cells: bool) -> Any:
     """Make the function that writes what one agent sees of its `slots` nearest others in the game."""
-    find = nearest_others(slots)
+    find = wd.space.Search("position", cells=by_cells).nearest(slots)
+    Indices = wp.types.vector(slots, int)
 
     @wp.func
     def see(s: Any, obs: Any, env: int, i: int, agent: int):
-        nearest = find(s, env, agent)
+        nearest = Indices(-1)
+        if s.active[env, agent]:
+            nearest, _ = find(s, env, agent)
         x_axis = frame(s, env, agent)
         for k in range(slots):
             describe(s, obs, env, i, x_axis, agent, nearest[k], k, slots)
@@ -342,9 +263,9 @@ def see_nearest(slots: int) -> Any:
 
 
 @functools.cache
-def observe_phases(slots: int | None) -> tuple[Any, Any]:
-    """The observe phases of both groups: of the nearest `slots` others, or of all for None."""
-    see = see_all if slots is None else see_nearest(slots)
+def observe_phases(slots: int | None, by_cells: bool) -> tuple[Any, Any]:
+    """The observe phases of both groups: of the nearest `slots` others, by cells or by comparing all; None: of all."""
+    see = see_all if slots is None else see_nearest(slots, by_cells)
 
     @wd.per_agent("taggers")
     def observe_tagger(s: TagState, env: int, i: int):
@@ -355,6 +276,78 @@ def observe_phases(slots: int | None) -> tuple[Any, Any]:
         see(s, s.runners.obs, env, i, s.runners.first + i)
 
     return observe_tagger, observe_runner
+
+
+# ---------------------------------------------------------------- scripted policies
+
+
+@wp.func
+def nearest_level(wanted: float, first: float, spacing: float, count: int) -> int:
+    """The action whose `level` is nearest to a number."""
+    action = 1 + wp.clamp(int(wp.round((wanted - first) / spacing)), 0, count - 1)
+    if wp.abs(wanted) <= wp.abs(wanted - level(action, first, spacing)):
+        return 0
+    return action
+
+
+@wp.func
+def turn_to(s: Any, env: int, agent: int, way: wp.vec2) -> int:
+    """The turn after which an agent faces most nearly along `way`."""
+    turn = wp.atan2(way[1], way[0]) - s.heading[env, agent]
+    turn = turn - TWO_PI * wp.round(turn / TWO_PI)
+    return nearest_level(turn, s.first_turn, s.turn_spacing, s.turn_levels)
+
+
+@wp.func
+def speed_up_to(s: Any, env: int, agent: int, speed: float) -> int:
+    """The change of acceleration after which an agent's speed is nearest to one wanted."""
+    wanted = speed - s.speed[env, agent] - s.acceleration[env, agent]
+    return nearest_level(wanted, s.first_change, s.change_spacing, s.change_levels)
+
+
+@wd.per_agent("taggers")
+def chaser(s: TagState, env: int, i: int):
+    """Run straight at the nearest runner in the game, as fast as can be."""
+    agent = s.taggers.first + i
+    here = s.position[env, agent]
+    least = float(wp.inf)
+    way = wp.vec2(0.0, 0.0)
+    for r in range(s.runners.count):
+        if s.runners.active[env, r]:
+            there = s.position[env, s.runners.first + r]
+            d = distance_squared(here, there)
+            if d < least:
+                least = d
+                way = there - here
+    s.taggers.action[env, i, 0] = speed_up_to(s, env, agent, s.max_speed_tagger)
+    s.taggers.action[env, i, 1] = turn_to(s, env, agent, way)
+
+
+@wd.per_agent("runners")
+def runner(s: TagState, env: int, i: int):
+    """Run, as fast as can be, where the nearest tagger will be farthest if all of them run straight at this runner.
+
+    The edge of the square needs no rule of its own: who runs against it gets nowhere.
+    """
+    agent = s.runners.first + i
+    here = s.position[env, agent]
+    change = speed_up_to(s, env, agent, s.max_speed_runner)
+    faster = s.acceleration[env, agent] + level(change, s.first_change, s.change_spacing)
+    speed = wp.clamp(s.speed[env, agent] + faster, 0.0, s.max_speed_runner)
+    farthest = float(-1.0)
+    s.runners.action[env, i, 0] = change
+    for turn in range(s.turn_levels + 1):
+        heading = s.heading[env, agent] + level(turn, s.first_turn, s.turn_spacing)
+        x = wp.clamp(here[0] + speed * wp.cos(heading), 0.0, s.side)
+        y = wp.clamp(here[1] + speed * wp.sin(heading), 0.0, s.side)
+        least = float(wp.inf)
+        for t in range(s.taggers.count):
+            there = s.position[env, s.taggers.first + t]
+            there = there + wp.normalize(here - there) * s.max_speed_tagger
+            least = wp.min(least, distance_squared(wp.vec2(x, y), there))
+        if least > farthest:  # so of two equally good the first is kept
+            farthest = least
+            s.runners.action[env, i, 1] = turn
 
 
 # ---------------------------------------------------------------- the environment
@@ -368,6 +361,8 @@ class Tag(wd.Env):
     acceleration, relative heading, tagger or not, in the game or not; then the time. A number of every block belongs
     to one other agent, nearest first; all is zero where there is none, and for an agent that is out of the game.
     Rewards and penalties are added as they are: a penalty is a negative number.
+
+    Scripted policies: `chaser` of taggers, `runner` of runners.
 
     Args:
         num_taggers: number of taggers.
@@ -407,6 +402,7 @@ class Tag(wd.Env):
     state = TagState
     reset = (place,)
     step = (move_tagger, move_runner, tag_runner, reward_tagger, end)
+    scripted = (chaser, runner)
 
     def __init__(
         self,
@@ -456,7 +452,11 @@ class Tag(wd.Env):
         self.grid_length = grid_length
         num_others = num_taggers + num_runners - 1
         slots = num_others if use_full_observation else num_other_agents_observed
-        self.observe = observe_phases(None if use_full_observation else slots)
+        near, agents, corner = wd.space.Search("position"), num_taggers + num_runners, (grid_length, grid_length)
+        cells = False if use_full_observation else None
+        layout = near.layout(agents, (0.0, 0.0), corner, neighbours=slots, cells=cells)
+        look = observe_phases(None if use_full_observation else slots, bool(layout.shape))
+        self.observe = (*layout.phases, *look)
         action = wd.MultiDiscrete(num_acceleration_levels + 1, num_turn_levels + 1)
         super().__init__(
             groups={
@@ -464,6 +464,7 @@ class Tag(wd.Env):
                 "runners": wd.Group(num_runners, obs=7 * slots + 1, action=action),
             },
             params={
+                **layout.params,
                 "side": grid_length,
                 "per_diagonal": 1.0 / (math.sqrt(2.0) * grid_length),
                 "per_speed": 1.0 / max_speed,
@@ -471,8 +472,10 @@ class Tag(wd.Env):
                 "max_speed_tagger": max_speed * skill_level_tagger,
                 "max_speed_runner": max_speed * skill_level_runner,
                 "first_change": min_acceleration,
+                "change_levels": num_acceleration_levels,
                 "change_spacing": (max_acceleration - min_acceleration) / max(1, num_acceleration_levels - 1),
                 "first_turn": min_turn,
+                "turn_levels": num_turn_levels,
                 "turn_spacing": (max_turn - min_turn) / max(1, num_turn_levels - 1),
                 "reach": tagging_distance * grid_length,
                 "edge_hit_penalty": edge_hit_penalty,
@@ -486,6 +489,7 @@ class Tag(wd.Env):
                 "fixed_start": fixed_start,
                 "start_seed": start_seed,
             },
+            sizes=layout.sizes,
             episode_length=episode_length,
         )
 

@@ -66,10 +66,10 @@ def begin(s: TagGridworldState, env: int):
 
 
 @wp.func
-def walk(s: Any, env: int, agent: int, action: int) -> float:
-    """Move one agent by its action; returns what it gets for that: the penalty if the edge stopped it."""
-    x = s.position[env, agent][0]
-    y = s.position[env, agent][1]
+def stepped(place: wp.vec2, action: int):
+    """Coordinates of the point that an action leads to from a place, be it in the grid or not."""
+    x = place[0]
+    y = place[1]
     if action == 1:
         x = x + 1.0
     elif action == 2:
@@ -78,6 +78,13 @@ def walk(s: Any, env: int, agent: int, action: int) -> float:
         y = y + 1.0
     elif action == 4:
         y = y - 1.0
+    return x, y
+
+
+@wp.func
+def walk(s: Any, env: int, agent: int, action: int) -> float:
+    """Move one agent by its action; returns what it gets for that: the penalty if the edge stopped it."""
+    x, y = stepped(s.position[env, agent], action)
     most = float(s.side)
     s.position[env, agent] = wp.vec2(wp.clamp(x, 0.0, most), wp.clamp(y, 0.0, most))
     if x < 0.0 or x > most or y < 0.0 or y > most:
@@ -193,6 +200,52 @@ def look_at_one(s: TagGridworldState, env: int, agent: int):
         see_one(s, s.runner.obs, env, 0, here, s.position[env, tagger], 0.0)
 
 
+# ---------------------------------------------------------------- scripted policies
+
+
+@wd.per_agent("taggers")
+def chaser(s: TagGridworldState, env: int, i: int):
+    """Step towards the runner along the longer axis of the way there; along any of two that are equally long."""
+    way = s.position[env, s.runner.first] - s.position[env, s.taggers.first + i]
+    x = wp.abs(way[0])
+    y = wp.abs(way[1])
+    rng = wd.random(s, env, s.taggers.first + i)
+    action = int(0)
+    if x > y or (x == y and x > 0.0 and wp.randf(rng) < 0.5):
+        action = 1
+        if way[0] < 0.0:
+            action = 2
+    elif y > 0.0:
+        action = 3
+        if way[1] < 0.0:
+            action = 4
+    s.taggers.action[env, i, 0] = action
+
+
+@wd.per_agent("runner")
+def runner(s: TagGridworldState, env: int, i: int):
+    """Take the step, within the grid, after which the nearest tagger has most steps to go; any of equally good ones."""
+    here = s.position[env, s.runner.first]
+    most = float(s.side)
+    rng = wd.random(s, env, s.runner.first)
+    best = float(-1.0)
+    equal = int(0)
+    for action in range(5):
+        x, y = stepped(here, action)
+        if x >= 0.0 and x <= most and y >= 0.0 and y <= most:
+            least = float(wp.inf)
+            for t in range(s.taggers.count):
+                there = s.position[env, s.taggers.first + t]
+                least = wp.min(least, wp.abs(there[0] - x) + wp.abs(there[1] - y))
+            if least > best:
+                best = least
+                equal = int(0)
+            if least == best:
+                equal += 1
+                if wp.randf(rng) * float(equal) < 1.0:  # so that in the end each of them is kept as likely
+                    s.runner.action[env, i, 0] = action
+
+
 # ---------------------------------------------------------------- the environment
 
 
@@ -210,6 +263,8 @@ class TagGridworld(wd.Env):
     agents: x of all, y of all, kind of all, 1 for oneself and 0 for the others, steps over episode_length. Partial, 6
     numbers: own x and y; x and y of the runner, or for the runner of the nearest tagger (by straight distance, the
     lower index of equally near); own kind; steps over episode_length.
+
+    Scripted policies: `chaser` of taggers, `runner` of the runner.
 
     Args:
         num_taggers: number of taggers.
@@ -229,6 +284,7 @@ class TagGridworld(wd.Env):
     state = TagGridworldState
     reset = (place, begin)
     step = (move, tag, reward)
+    scripted = (chaser, runner)
 
     def __init__(
         self,

@@ -1,0 +1,143 @@
+"""warpdrive's side of the comparison."""
+
+import platform
+import time
+from typing import Any
+
+import torch
+import warp as wp
+from rows import RECIPE
+
+import warpdrive as wd
+from warpdrive.sim.simulator import capture
+from warpdrive.zoo.cartpole import CartPole
+from warpdrive.zoo.mpe_simple_spread import SimpleSpread
+from warpdrive.zoo.mpe_simple_tag import SimpleTag
+
+__all__ = ["prepare", "versions"]
+
+CHUNK = 50  # steps with random actions in one CUDA graph
+
+
+def versions() -> dict[str, Any]:
+    """Versions of what takes part."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "warp": wp.config.version,
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
+    }
+
+
+def make_env(game: str) -> wd.Env:
+    """The game by the peer's rules."""
+    if game == "spread":
+        return SimpleSpread(episode_length=26)
+    return SimpleTag(episode_length=26) if game == "tag" else CartPole()
+
+
+def prepare(case: dict[str, Any]) -> "Simulate | Train":
+    """What is to be timed."""
+    torch.set_float32_matmul_precision("high")  # TF32 on a GPU, as JAX's default there; nothing on the CPU
+    return (Simulate if case["work"] == "simulate" else Train)(case)
+
+
+def make_simulator(case: dict[str, Any], seed: int = 0) -> wd.Simulator:
+    """The simulator of a case."""
+    return wd.Simulator(
+        make_env(case["game"]), case["num_envs"], seed=seed, device=case["device"], obs_dtype=torch.float32
+    )
+
+
+class Simulate:
+    """Steps with random actions."""
+
+    def __init__(self, case: dict[str, Any]) -> None:
+        self.sim = make_simulator(case)
+        self.sim.reset()
+        self.sim.random_step()
+        self.steps_per_call = self.sim.num_envs * CHUNK
+        if self.sim.device.type == "cuda":
+            self._run = capture(self._steps, self.sim.device)
+            self.how = f"schedule {self.sim.schedule}, {CHUNK} steps a CUDA graph"
+        else:
+            self._run = self._steps
+            self.how = f"schedule {self.sim.schedule}"
+
+    def _steps(self) -> None:
+        for _ in range(CHUNK):
+            self.sim.random_step()
+
+    def call(self) -> None:
+        """Make some steps."""
+        self._run()
+
+    def wait(self) -> None:
+        """Wait for the device."""
+        if self.sim.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def facts(self) -> dict[str, Any]:
+        """Mean reward of an agent in a step, and mean length of episodes."""
+        return _facts(self.sim)
+
+
+class Train:
+    """Updates of PPO by the common recipe."""
+
+    def __init__(self, case: dict[str, Any]) -> None:
+        self.case = case
+        self.trainer = self._trainer(seed=0)
+        self.steps_per_call = self.trainer.sim.num_envs * self.trainer.rollout_steps
+        self.how = f"schedule {self.trainer.sim.schedule}, float32, minibatches of whole environments"
+
+    def _trainer(self, seed: int) -> wd.Trainer:
+        options = dict(RECIPE)
+        width = options.pop("hidden")
+        algorithm = wd.PPO(**options, lr_final=0.0, advantage_over="minibatch")
+        policy = wd.MLP(width, width, activation="tanh", separate_value=True)
+        return wd.Trainer(make_simulator(self.case, seed), {"agents": policy}, algorithm)
+
+    def call(self) -> None:
+        """Make one update."""
+        self.trainer.step()
+
+    def wait(self) -> None:
+        """Wait for the device."""
+        if self.trainer.sim.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def facts(self) -> dict[str, Any]:
+        """Return and length of the episodes so far."""
+        self.trainer.check_faults()
+        return _facts(self.trainer.sim)
+
+    def learn(self, seed: int, updates: int) -> dict[str, Any]:
+        """Train from a seed; mean return of an agent in the episodes that ended in each update."""
+        trainer = self._trainer(seed)
+        trainer.total_env_steps = updates * self.steps_per_call
+        if trainer.sim.device.type == "cuda":
+            trainer._capture()
+        self.wait()
+        returns, start = [], time.perf_counter()
+        for _ in range(updates):
+            trainer.step()
+            returns.append(trainer.sim.statistics().get("return/agents"))
+        self.wait()
+        seconds = time.perf_counter() - start
+        trainer.check_faults()
+        return {"returns": returns, "seconds": seconds}
+
+
+def _facts(sim: wd.Simulator) -> dict[str, Any]:
+    row = sim.statistics()
+    if not row["episodes"]:
+        return {"episodes": 0}
+    groups = sim.env.groups.items()
+    mean = sum(row[f"return/{name}"] * group.count for name, group in groups) / sim.env.num_agents
+    return {
+        "episodes": row["episodes"],
+        "length": row["length"],
+        "return": mean,
+        "reward_per_step": mean / row["length"],
+    }

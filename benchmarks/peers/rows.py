@@ -1,0 +1,114 @@
+"""What is measured: one row for each game, kind of work and number of environments."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["AGENTS", "RECIPE", "RULES", "Row", "choose"]
+
+AGENTS = {"spread": 3, "tag": 4, "cartpole": 1}
+
+# JaxMARL's ippo_ff_mpe.yaml, for all trainers here.
+RECIPE = {
+    "rollout_steps": 128,
+    "epochs": 4,
+    "minibatches": 4,
+    "lr": 2.5e-4,
+    "adam_eps": 1e-5,
+    "gamma": 0.99,
+    "gae_lambda": 0.95,
+    "clip": 0.2,
+    "value_clip": 0.2,
+    "entropy": 0.01,
+    "value_coef": 0.5,
+    "max_grad_norm": 0.5,
+    "hidden": 64,
+}
+
+# What is not the same on both sides; printed with the results.
+RULES = (
+    "simple_spread and simple_tag are stepped by mpe2's and JaxMARL's common rules, in episodes of 26 steps as "
+    "JaxMARL's are (its limit of 25 is tested before the step is counted). JaxMARL puts simple_tag's obstacles from "
+    "-1 to 1, warpdrive from -0.9 to 0.9 as mpe2 does.",
+    "JaxMARL's time limit counts as the end of the episode; warpdrive adds the value of the observation that the "
+    "episode was cut at, and pays one more forward pass for it. gymnax counts both as the end in PureJaxRL's trainer.",
+    "Peers deal minibatches from single samples, as their scripts do; warpdrive deals them from whole environments. "
+    "Rows named 'same cut' let the peer deal whole agents too.",
+    "VMAS's simple_spread is another game: 14 observations, a reward that all share, no reset of single environments; "
+    "its number is for reference.",
+    "All compute in float32; on a GPU matrix products may use TF32 on both sides, as JAX's do by default.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One comparison.
+
+    Args:
+        name: what `--only` knows it by.
+        game: spread, tag or cartpole.
+        work: simulate (random actions) or train.
+        num_envs: environments side by side.
+        peers: system -> options that only its side gets.
+        devices: where it is run.
+        learn_updates: updates of the comparison of returns after equally many steps; 0: none.
+    """
+
+    name: str
+    game: Literal["spread", "tag", "cartpole"]
+    work: Literal["simulate", "train"]
+    num_envs: int
+    peers: tuple[str, ...]
+    devices: tuple[str, ...] = ("cuda",)
+    learn_updates: int = 0
+
+    @property
+    def passes(self) -> int:
+        """How often the trainer goes over each rollout."""
+        return RECIPE["epochs"] if self.work == "train" else 0
+
+
+def _simulate(game: str, num_envs: int, *peers: str, devices: tuple[str, ...] = ("cuda",)) -> Row:
+    label = f"{num_envs // 1000}k" if num_envs >= 1000 else str(num_envs)
+    return Row(name=f"{game}-sim-{label}", game=game, work="simulate", num_envs=num_envs, peers=peers, devices=devices)
+
+
+def _train(game: str, num_envs: int, *peers: str, devices: tuple[str, ...] = ("cuda",), learn_updates: int = 0) -> Row:
+    return Row(
+        name=f"{game}-train-{num_envs}",
+        game=game,
+        work="train",
+        num_envs=num_envs,
+        peers=peers,
+        devices=devices,
+        learn_updates=learn_updates,
+    )
+
+
+ROWS = (
+    _simulate("spread", 1_000, "jaxmarl", "vmas"),
+    _simulate("spread", 10_000, "jaxmarl", "vmas", devices=("cuda", "cpu")),
+    _simulate("spread", 100_000, "jaxmarl", "vmas"),
+    _simulate("tag", 100_000, "jaxmarl"),
+    _simulate("cartpole", 1_000, "gymnax"),
+    _simulate("cartpole", 10_000, "gymnax"),
+    _simulate("cartpole", 100_000, "gymnax"),
+    _train("spread", 16_384, "jaxmarl", "jaxmarl, same cut", learn_updates=60),
+    _train("spread", 1_024, "jaxmarl", learn_updates=300),
+    _train("spread", 256, "jaxmarl", devices=("cpu",), learn_updates=20),
+    _train("cartpole", 16_384, "gymnax"),
+)
+
+
+def choose(only: str | None, device: str) -> list[Row]:
+    """The rows asked for by name, or all that belong to the device.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    known = {row.name: row for row in ROWS}
+    if not only:
+        return [row for row in ROWS if device in row.devices]
+    for name in only.split(","):
+        if name not in known:
+            raise ValueError(f"--only must name rows of {', '.join(known)}; got {name!r}")
+    return [known[name] for name in only.split(",")]

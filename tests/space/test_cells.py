@@ -1,0 +1,98 @@
+"""Agents are sorted into cells the same way by every schedule, and cells cover the box as they should."""
+
+import numpy as np
+import pytest
+
+import warpdrive as wd
+from sim.test_schedules import assert_same, trace
+from space.crowd import Crowd, look_around, near, simulator
+from warpdrive.space.cells import layout, shape_for
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (4, 3), (30, 30)])
+@pytest.mark.parametrize("size", [(1, 1), (20, 30)])
+def test_lists_are_sorted_by_cell_and_then_by_index(shape, size):
+    """The list is a stable sort of all agents by cell, and starts say where each cell begins."""
+    count, rng = sum(size), np.random.default_rng(0)
+    position = rng.uniform(-1.3, 1.3, (2, count, 2)).astype(np.float32)
+    position[1, : count // 2] = 0.25
+    active = rng.random((2, count)) < 0.5
+    found = look_around(simulator(*size, shape, 2), position, active, np.ones((2, count), np.float32))
+    in_cells = np.clip(np.floor((position + 1) * np.array(shape, np.float32) / 2), 0, np.array(shape) - 1).astype(int)
+    cell = in_cells[..., 1] * shape[0] + in_cells[..., 0]
+    np.testing.assert_array_equal(found["cell"], cell)
+    for env in range(2):
+        np.testing.assert_array_equal(found["cell_members"][env], np.argsort(cell[env], kind="stable"))
+        starts = np.searchsorted(np.sort(cell[env]), np.arange(shape[0] * shape[1] + 1))
+        np.testing.assert_array_equal(found["cell_start"][env], starts)
+
+
+def crowd(first: int, second: int, shape: tuple[int, ...]) -> Crowd:
+    return Crowd(first, second, layout(("position",), (-1.0, -1.0), (1.0, 1.0), first + second, shape))
+
+
+@pytest.mark.parametrize("shape", [(), (5, 6)])
+def test_loop_and_split_agree(shape):
+    """One kernel a phase and one loop over all give the same bits in every array, the lists included."""
+    one, two = (trace(crowd(10, 30, shape), 5, 7, device="cpu", schedule=schedule) for schedule in ("loop", "split"))
+    assert_same(one, two, 5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(), (5, 6), (1, 1)])
+def test_all_schedules_agree_on_cuda(shape):
+    """Split, fused and loop, captured and not, give the same bits; and lists and indices are those of the CPU."""
+    first = trace(crowd(30, 100, shape), 67, 7, device="cuda", schedule="split")
+    for schedule in ("split", "fused", "loop"):
+        assert_same(first, trace(crowd(30, 100, shape), 67, 7, device="cuda", schedule=schedule), 67)
+        assert_same(first, trace(crowd(30, 100, shape), 67, 7, device="cuda", schedule=schedule, eager=True), 67)
+
+
+@pytest.mark.parametrize("shape", [(), (3, 3)])
+def test_the_kit_finds_no_fault(shape):
+    """No order of agents, strange content or band around an array shows in what is found."""
+    report = wd.check(crowd(3, 5, shape), steps=12, num_envs=2, device="cpu")
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize(
+    ("extent", "cells", "shape"),
+    [
+        ((2, 1), 50, (10, 5)),
+        ((1, 1), 0.3, (1, 1)),
+        ((1,), 7, (7,)),
+        ((1, 100), 20, (1, 20)),
+        ((4, 4, 4), 64, (4, 4, 4)),
+    ],
+)
+def test_cells_are_about_as_long_as_wide(extent, cells, shape):
+    """So many cells over the box; a thin box has one row of them."""
+    assert shape_for(extent, cells) == shape
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: near.layout(0, (0, 0), (1, 1)), "agents must be a positive integer, got 0"),
+        (lambda: near.layout(5, (0, 0), (1, 1), neighbours=-1), "neighbours must be a positive integer, got -1"),
+        (lambda: near.layout(5, (0, 0, 0), (1, 1)), r"low must be 2 finite numbers, one a dimension, got \(0, 0, 0\)"),
+        (lambda: near.layout(5, (0, 0), 1.0), "high must be 2 finite numbers, one a dimension, got 1.0"),
+        (lambda: near.layout(5, (0, 0), (1, float("inf"))), "high must be 2 finite numbers"),
+        (lambda: near.layout(5, (0, 1), (1, 1)), r"high must be greater than low on every axis, got \(1, 1\)"),
+        (
+            lambda: near.layout(5, (0, 0), (1, 1e-13), cells=True),
+            "cells would be 1e-13 long, .* another unit of length",
+        ),
+        (lambda: wd.space.Search("p", cells=True).layout(5, (0, 0), (1, 1), cells=False), "cells must not be False"),
+        (lambda: near.nearest(0), "k must be a positive integer, got 0"),
+        (lambda: wd.space.Search("no name"), "position must be a field's name or a tuple of names, got 'no name'"),
+        (lambda: wd.space.Search(()), r"position must be a field's name or a tuple of names, got \(\)"),
+        (lambda: wd.space.Search("p", dimensions=4), "dimensions must be 1, 2 or 3, got 4"),
+        (lambda: wd.space.Search(("x", "y"), dimensions=3), r"one for each of 3 dimensions, got \('x', 'y'\)"),
+        (lambda: wd.space.Search("p", cells=2), "cells must be True, False or None, got 2"),
+    ],
+)
+def test_refuses(call, message):
+    """An argument that does not fit is named, with its value and what would be right."""
+    with pytest.raises(ValueError, match=message):
+        call()
