@@ -11,7 +11,7 @@ from warpdrive.learn.rollout import Samples
 from warpdrive.policy.mlp import MLP
 
 pytest.importorskip("triton")
-from warpdrive.learn.fused_update import FusedUpdate, UpdateTiles
+from warpdrive.learn.fused_update import FusedUpdate, UpdateTiles, update_tiles
 
 DEVICES = [
     pytest.param("cpu", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="compiled kernels run on the GPU")),
@@ -240,6 +240,14 @@ def test_low_precision_is_near(device, precision, dtype):
     update = FusedUpdate(module.to(device), space, clipped=False, samples=[s], precision=precision)
     update.run(None, *[torch.tensor(x, device=device) for x in (coefficients, moments)])
     compare(twin, space, [(s, None)], update, coefficients, moments, False, 5e-2 if precision == "bf16" else 1e-2)
+
+
+def test_narrow_layers_stay_clear_of_wgmma():
+    """Triton takes wgmma for a multiple of four warps: see docs/design.md, "Fused kernels"."""
+    for hidden in ((16,), (32, 32), (64, 32), (32, 128)):
+        assert update_tiles(hidden).warps == 2
+    assert update_tiles((33, 64)).warps == 4
+    assert update_tiles((64, 65)).warps == 8
 
 
 def test_no_sample_gives_zero():

@@ -44,9 +44,15 @@ class UpdateTiles(NamedTuple):
     registers: int | None = None
 
 
-def update_tiles(widest: int) -> UpdateTiles:
-    """The division that was fastest on an H200 (benchmarks/fused.py) for hidden layers of up to `widest` features."""
-    if widest > 64:
+def update_tiles(hidden: Sequence[int]) -> UpdateTiles:
+    """The division for hidden layers of these widths.
+
+    With a layer of at most 32 features a program has two warps: its products are then made by mma.sync, not by wgmma,
+    for which ptxas may write wrong code (docs/design.md, "Fused kernels"). The others were fastest on an H200.
+    """
+    if min(hidden) <= 32:
+        return UpdateTiles(rows=32, warps=2, programs=4)
+    if max(hidden) > 64:
         return UpdateTiles(rows=64, warps=8, programs=1)
     return UpdateTiles(rows=64, warps=4, programs=2)
 
@@ -259,7 +265,7 @@ class FusedUpdate:
         clipped: PPO's loss, otherwise A2C's.
         samples: of the segments that it acts for.
         precision: of the products: "ieee", "tf32x3", "tf32" or "bf16". All sums are float32.
-        tiles: None: the division known to be fast.
+        tiles: None: those of update_tiles.
 
     Attributes:
         sums: their totals are what `run` leaves.
@@ -276,7 +282,7 @@ class FusedUpdate:
         tiles: UpdateTiles | None = None,
     ) -> None:
         self.module, self.samples, self.precision = module, list(samples), precision
-        self.tiles = tiles or update_tiles(max(module.hidden))
+        self.tiles = tiles or update_tiles(module.hidden)
         self._programs = self.tiles.programs * multiprocessors(samples[0].obs.device)
         self.sums = Sums(module, len(self.samples) * self._programs)
         alone = [False] if module.critic is None else [False, True]
