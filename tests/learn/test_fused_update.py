@@ -83,7 +83,7 @@ def to(array, device, dtype=None):
     return torch.empty_strided(array.shape, array.stride(), dtype=dtype or array.dtype, device=device).copy_(array)
 
 
-def reference(module, space, parts, coefficients, moments, clipped):
+def reference(module, space, parts, coefficients, moments, clipped, network):
     """Metrics and gradients of all parameters in float64: `parts` are (samples, environments) pairs."""
     clip, value_clip, entropy_coef, value_coef = coefficients
     shift, scale = moments
@@ -92,7 +92,7 @@ def reference(module, space, parts, coefficients, moments, clipped):
         envs = torch.arange(E) if envs is None else envs
         live = s.alive.cpu()[:, envs]
         rows = {n: getattr(s, n).cpu()[:T, envs][live] for n in ("log_prob", "value", "advantage", "target", "action")}
-        out = plain(module, s.obs.cpu()[:T, envs][live].double())
+        out = network(module, s.obs.cpu()[:T, envs][live].double())
         rows = {n: value.double() for n, value in rows.items()}
         mask = None if s.mask is None else s.mask.cpu()[:T, envs][live]
         log_prob, entropy = distribution(space, out, module.log_std, rows["action"], mask)
@@ -161,8 +161,8 @@ def build(space, hidden, features, seed=0, **options):
     return made[0], made[1].double()
 
 
-def compare(module, space, parts, update, coefficients, moments, clipped, tolerance):
-    wanted_metrics, wanted = reference(module, space, parts, coefficients, moments, clipped)
+def compare(module, space, parts, update, coefficients, moments, clipped, tolerance, network=None):
+    wanted_metrics, wanted = reference(module, space, parts, coefficients, moments, clipped, network or plain)
     torch.testing.assert_close(update.sums.metrics.cpu().double(), wanted_metrics, rtol=tolerance, atol=tolerance)
     for (name, _), grad, want in zip(module.named_parameters(), update.sums.gradients, wanted, strict=True):
         error = (grad.cpu().double() - want).norm() / want.norm().clamp(min=1e-3)

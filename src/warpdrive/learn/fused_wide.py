@@ -41,6 +41,7 @@ class WideTiles(NamedTuple):
         rows: samples of the pass at a time. chunk: features of a hidden layer at a time. warps, stages: of the pass.
         programs: of the pass on each multiprocessor.
         sum_rows, sum_stages: samples at a time of the second kernel, and how many such tiles are on their way.
+        sum_features, sum_warps: features of its left factor, and its warps.
     """
 
     rows: int = 128
@@ -50,6 +51,8 @@ class WideTiles(NamedTuple):
     programs: int = 1
     sum_rows: int = 64
     sum_stages: int = 3
+    sum_features: int = 128
+    sum_warps: int = 8
 
 
 @triton.jit
@@ -272,7 +275,6 @@ def _outer(
     to_bias,
     m_stride,
     n_stride,
-    extra_stride,
     M: tl.constexpr,
     M_TILE: tl.constexpr,
     M_WIDTH: tl.constexpr,
@@ -293,8 +295,8 @@ def _outer(
     sums = tl.zeros((M_TILE, N_TILE), dtype=tl.float32)
     bias = tl.zeros((M_TILE, 16), dtype=tl.float32)
     ones = tl.full((ROWS, 16), 1.0, dtype=tl.bfloat16)
-    for tile in tl.range(0, TILES // SPLITS + (TILES % SPLITS > 0), num_stages=STAGES):
-        tile = tile * SPLITS + tl.program_id(1)
+    for turn in tl.range(0, TILES // SPLITS + (TILES % SPLITS > 0), num_stages=STAGES):
+        tile = turn * SPLITS + tl.program_id(1)
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)
         there = tl.full((ROWS, 1), 1, dtype=tl.int1) & (tile < TILES)
         a = tl.load(left + row[:, None] * M_WIDTH + m[None, :], mask=there & (m[None, :] < M_WIDTH), other=0.0)
@@ -306,7 +308,7 @@ def _outer(
     at = partial + to_weight + m[:, None] * m_stride + n[None, :] * n_stride
     _add(at, sums, (m[:, None] < M) & (n[None, :] < N), FIRST)
     if EXTRA:
-        at = partial + to_extra + m[:, None] * extra_stride + (n[None, :] - N)
+        at = partial + to_extra + m[:, None] + (n[None, :] - N)
         _add(at, sums, (m[:, None] < M) & (n[None, :] == N), FIRST)
     if BIAS:
         once = tl.arange(0, 16)[None, :]
@@ -339,6 +341,8 @@ class FusedWide:
         chunk: int = CHUNK,
     ) -> None:
         self.module, self.samples, self.tiles, self.chunk = module, list(samples), tiles or WideTiles(), chunk
+        if self.tiles.rows % self.tiles.sum_rows:
+            raise ValueError(f"tiles.rows must be a multiple of sum_rows, {self.tiles.sum_rows}, got {self.tiles.rows}")
         self._device = samples[0].obs.device
         count = multiprocessors(self._device)
         self._programs = self.tiles.programs * count
@@ -357,8 +361,9 @@ class FusedWide:
             for s in self.samples:
                 arguments = sample_arguments(s, envs, self.module, coefficients, moments)
                 rows = arguments[1][0]
-                parts = -(-rows // self.chunk)
-                size = -(-rows // (parts * self.tiles.rows)) * self.tiles.rows  # whole tiles
+                # Parts of equal size, in which every program of the pass has equally many tiles.
+                whole = self.tiles.rows * self._programs
+                size = -(-rows // (-(-rows // self.chunk) * whole)) * whole
                 for start in range(0, rows, size):
                     self._part(tower, layers, arguments, start, size, first)
                     first = False
@@ -368,9 +373,10 @@ class FusedWide:
         """One tower's share of the sums by `size` samples from `start` on, of which those beyond the end are none."""
         arrays, numbers, constants = arguments
         tiles, partial = self.tiles, self.sums.partial
-        hidden1, hidden2, outputs = constants["H1P"], constants["H2P"], tower.constants["OUTP"]
+        features, hidden1, hidden2 = constants["D"], constants["H1P"], constants["H2P"]
+        outputs, policy = tower.constants["OUTP"], tower.constants["P"]
         two = constants["LAYERS"] == 2
-        inputs = -(-(constants["D"] + 1) // 8) * 8  # and the one, in whole 16 bytes
+        inputs = -(-(features + 1) // 8) * 8  # and the one, in whole 16 bytes
 
         def new(width: int) -> torch.Tensor:
             return torch.empty(size, width, dtype=torch.bfloat16, device=self._device)
@@ -396,13 +402,63 @@ class FusedWide:
             to_bc,
             to_log_std,
             to_metrics,
-            **{**constants, "DP": block(constants["D"] + 1)},
+            **{**constants, "DP": block(features + 1)},
             **tower.constants,
             DX=inputs,
             ROWS=tiles.rows,
             CHUNK=min(tiles.chunk, hidden1),
             STAGES=tiles.stages,
-            TURNS=triton.cdiv(size, tiles.rows * self._programs),
+            TURNS=size // (tiles.rows * self._programs),
             FIRST=first,
             num_warps=tiles.warps,
+        )
+        wide1, wide2 = constants["H1"], constants["H2"]
+        # Of the first layer the column of ones gives the biases; of the heads the last column is the critic's.
+        self._sum(grad1, wide1, x, features, (to_w1, features, 1), extra=to_b1, first=first)
+        if two:
+            self._sum(grad2, wide2, h1, wide1, (to_w2, wide1, 1), bias=to_b2, first=first)
+        value = to_wc if tower.constants["HAS_VALUE"] else None
+        self._sum(h2, wide2, grad, policy, (to_wa, 1, wide2), extra=value, first=first)
+
+    def _sum(
+        self,
+        left: torch.Tensor,
+        m: int,
+        right: torch.Tensor,
+        n: int,
+        to: tuple[int, int, int],
+        *,
+        extra: int | None = None,
+        bias: int | None = None,
+        first: bool,
+    ) -> None:
+        """Add up left[row, :m] right[row, :n] to `to`, offset and strides; and right's column n and left alone."""
+        tiles, partial = self.tiles, self.sums.partial
+        width = left.shape[1]
+        features = min(tiles.sum_features, width)
+        count = len(left) // tiles.sum_rows
+        splits = max(1, min(count, self._programs // (width // features)))
+        _outer[(width // features, splits)](
+            left,
+            right,
+            partial,
+            partial.stride(0),
+            to[0],
+            extra or 0,
+            bias or 0,
+            *to[1:],
+            M=m,
+            M_TILE=features,
+            M_WIDTH=width,
+            N=n,
+            N_TILE=block(right.shape[1]),
+            N_WIDTH=right.shape[1],
+            EXTRA=extra is not None,
+            BIAS=bias is not None,
+            ROWS=tiles.sum_rows,
+            TILES=count,
+            SPLITS=splits,
+            STAGES=tiles.sum_stages,
+            FIRST=first,
+            num_warps=tiles.sum_warps,
         )
