@@ -101,9 +101,7 @@ def test_several_segments_all_environments_and_normalised(device, hidden, activa
     module, twin = build(space, hidden, 15, seed=3, activation=activation, normalize_obs=True)
     rounded(module, twin)
     module = module.to(device)
-    segments = [
-        samples(space, 15, seed, env_fastest=seed == 1, dtype=torch.bfloat16, device=device) for seed in (1, 2)
-    ]
+    segments = [samples(space, 15, seed, env_fastest=seed == 1, dtype=torch.bfloat16, device=device) for seed in (1, 2)]
     coefficients, moments = (0.2, -1.0, 0.01, 0.5), (0.0, 1.0)
     work = FusedWide(module, space, clipped=False, samples=segments, tiles=TILES, chunk=32)
     work.run(None, *[torch.tensor(x, device=device) for x in (coefficients, moments)])

@@ -236,10 +236,11 @@ def _pass(
 
         head_back = weight_tile(wh, o, k, wh_out, wh_in, outputs, H2)
         back = product(grad, head_back, tl.zeros((ROWS, H2P), dtype=tl.float32), "bf16")
+        tl.debug_barrier()  # what is read now other threads may have written
+        h2 = tl.load(h2_out + here.to(tl.int64)[:, None] * H2P + k[None, :])  # kept, it would crowd the registers
         grad2 = differentiate(back, h2, TANH).to(tl.bfloat16)
         _store(grad2_out, grad2, here, k, H2P)
         if LAYERS == 2:
-            tl.debug_barrier()  # h1 is read by other threads than those that wrote it
             for start in tl.range(0, H1P, CHUNK, num_stages=STAGES):
                 j = start + tl.arange(0, CHUNK)
                 weight = weight_tile(w2, k, j, w2_out, w2_in, H2, H1)

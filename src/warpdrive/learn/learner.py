@@ -20,6 +20,7 @@ from warpdrive.sim.store import warp_array, warp_device
 
 if TYPE_CHECKING:
     from warpdrive.learn.fused_update import FusedUpdate
+    from warpdrive.learn.fused_wide import FusedWide
 
 __all__ = ["Learner", "run_length"]
 
@@ -98,12 +99,17 @@ class Learner:
         self.optimizer = Adam(parameters, self.rate, algorithm.adam_eps)
         clipped = isinstance(algorithm, PPO)
         self._loss = SurrogateLoss(space, clipped=clipped)
-        self._fused: FusedUpdate | None = None
-        if getattr(module, "fused", False):
-            from warpdrive.learn import fused_update  # not everywhere there is Triton
+        self._fused: FusedUpdate | FusedWide | None = None
+        fused = getattr(module, "fused", "")
+        if fused:
+            from warpdrive.learn import fused_update, fused_wide  # not everywhere there is Triton
 
-            products = module.products(samples[0].obs.dtype)
-            self._fused = fused_update.FusedUpdate(module, space, clipped=clipped, samples=samples, precision=products)
+            if fused == "wide":
+                self._fused = fused_wide.FusedWide(module, space, clipped=clipped, samples=samples)
+            else:
+                self._fused = fused_update.FusedUpdate(
+                    module, space, clipped=clipped, samples=samples, precision=module.products(samples[0].obs.dtype)
+                )
 
     def set_progress(self, progress: float) -> None:
         """Set what follows a schedule, for `progress` from 0 to 1 of training."""
