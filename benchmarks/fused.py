@@ -222,10 +222,10 @@ class Bench:
                 work.run(self.envs, self.coefficients, self.moments)
 
             us = measure(run)
-            first = work.total.clone()
+            first = work.sums.total.clone()
             run()
-            same = torch.equal(first, work.total)
-            return {"us": us, **self.errors(work.gradients, work.metrics), "repeatable": same}
+            same = torch.equal(first, work.sums.total)
+            return {"us": us, **self.errors(work.sums.gradients, work.sums.metrics), "repeatable": same}
 
         cases: dict[str, Callable[[], dict[str, object]]] = {
             "forward present": present_forward,

@@ -13,8 +13,9 @@ from warpdrive.env.environment import positive_int
 from warpdrive.env.spaces import ActionSpace, Box
 from warpdrive.policy.normalizer import Normalizer
 
-__all__ = ["MLP", "PRECISIONS", "ActorCritic", "Precision", "Weights"]
+__all__ = ["MLP", "PRECISIONS", "ActorCritic", "Fusion", "Precision", "Weights"]
 
+Fusion = Literal["whole", "wide", ""]
 Precision = Literal["auto", "float32", "tf32", "bf16"]
 PRECISIONS = get_args(Precision)
 
@@ -118,11 +119,12 @@ class ActorCritic(nn.Module):
         activation, hidden: as in the description; obs_size: D; num_outputs: P.
         precision: of the products: "auto" (as the observations), "float32", "tf32" (float32 where there are no fused
             kernels) or "bf16".
-        fused: whether it runs as a kernel of Triton when no gradients are wanted, see warpdrive.policy.fused.
+        fused: which kernels of Triton it learns by, see warpdrive.policy.fused, or "": none; if any, one computes its
+            outputs when no gradients are wanted.
     """
 
     precision: Precision = "auto"
-    fused: bool = False
+    fused: Fusion = ""
 
     def __init__(self, description: MLP, obs_size: int, space: ActionSpace, generator: torch.Generator) -> None:
         super().__init__()
