@@ -68,9 +68,7 @@ def test_wide_updates_are_near_those_of_the_layers(device, algorithm, monkeypatc
     )
     assert all(p.fused == "wide" for p in fused.policies.values())
     for name in fused.policies:
-        parts = zip(
-            policy.parameters(), plain.policies[name].parameters(), start.policies[name].parameters(), strict=True
-        )
+        parts = zip(*(t.policies[name].parameters() for t in (fused, plain, start)), strict=True)
         moves = [(a - c, b - c) for a, b, c in parts]
         one, other = (torch.cat([move[i].detach().flatten() for move in moves]) for i in (0, 1))
         assert float(other.norm()) > 1e-3

@@ -63,7 +63,7 @@ def check(module, twin, obs, precision, tiles, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("hidden", [(17,), (64,), (40, 72), (130, 20)])
+@pytest.mark.parametrize("hidden", [(17,), (64,), (130,), (40, 72), (130, 20)])
 @pytest.mark.parametrize("separate", [False, True])
 def test_it_agrees_with_float64(device, hidden, separate):
     """One and two layers of any width, both kinds of critic, with a normaliser, a batch that fills no tile."""

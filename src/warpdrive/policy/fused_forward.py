@@ -69,17 +69,19 @@ def _tower(
     if LAYERS == 1:
         j = tl.arange(0, H1P)
         z = product(x, weight_tile(w1, i, j, w1_in, w1_out, D, H1), tl.zeros((ROWS, H1P), dtype=tl.float32), PRECISION)
-        return narrow(activate(z + bias_tile(b1, j, H1)[None, :], TANH, PRECISION), PRECISION)
-    k = tl.arange(0, H2P)
-    z2 = tl.zeros((ROWS, H2P), dtype=tl.float32)
-    for start in tl.range(0, H1P, CHUNK, num_stages=STAGES):
-        j = start + tl.arange(0, CHUNK)
-        z = product(
-            x, weight_tile(w1, i, j, w1_in, w1_out, D, H1), tl.zeros((ROWS, CHUNK), dtype=tl.float32), PRECISION
-        )
-        h = narrow(activate(z + bias_tile(b1, j, H1)[None, :], TANH, PRECISION), PRECISION)
-        z2 = product(h, weight_tile(w2, j, k, w2_in, w2_out, H1, H2), z2, PRECISION)
-    return narrow(activate(z2 + bias_tile(b2, k, H2)[None, :], TANH, PRECISION), PRECISION)
+        z += bias_tile(b1, j, H1)[None, :]
+    else:
+        k = tl.arange(0, H2P)
+        z = tl.zeros((ROWS, H2P), dtype=tl.float32)
+        for start in tl.range(0, H1P, CHUNK, num_stages=STAGES):
+            j = start + tl.arange(0, CHUNK)
+            first = product(
+                x, weight_tile(w1, i, j, w1_in, w1_out, D, H1), tl.zeros((ROWS, CHUNK), dtype=tl.float32), PRECISION
+            )
+            h = narrow(activate(first + bias_tile(b1, j, H1)[None, :], TANH, PRECISION), PRECISION)
+            z = product(h, weight_tile(w2, j, k, w2_in, w2_out, H1, H2), z, PRECISION)
+        z += bias_tile(b2, k, H2)[None, :]
+    return narrow(activate(z, TANH, PRECISION), PRECISION)
 
 
 @triton.jit
