@@ -16,7 +16,7 @@ near = space.Search("position")
 few, many, friends = near.nearest(K), near.nearest(MANY), near.nearest(2, among="second")
 SPOT = wp.constant(wp.vec2(0.25, -0.5))
 at_spot = near.nearest_to(2)
-list_few = near.nearest_phase(K, into="listed")
+list_few = near.nearest_phases(K, into="listed")
 
 
 @wp.func
@@ -91,7 +91,7 @@ class Crowd(wd.Env):
 
     def __init__(self, first: int = 1, second: int = 1, layout: space.Layout | None = None):
         layout = layout or near.layout(first + second, (-1, -1), (1, 1), neighbours=K)
-        self.observe = (*layout.phases, list_few, look, tell_first, tell_second)
+        self.observe = (*layout.phases, *list_few, look, tell_first, tell_second)
         groups = {"first": wd.Group(first, obs=1, action=wd.Discrete(2)),
                   "second": wd.Group(second, obs=1, action=wd.Discrete(2))}  # fmt: skip
         super().__init__(

@@ -461,7 +461,7 @@ class Tag(wd.Env):
         cells = False if use_full_observation else None
         layout = near.layout(agents, (0.0, 0.0), corner, neighbours=slots, cells=cells)
         listed = bool(layout.shape)
-        find = (wd.space.Search("position", cells=True).nearest_phase(slots, into="near"),) if listed else ()
+        find = wd.space.Search("position", cells=True).nearest_phases(slots, into="near") if listed else ()
         look = observe_phases(None if use_full_observation else slots, listed)
         self.observe = (*layout.phases, *find, *look)
         action = wd.MultiDiscrete(num_acceleration_levels + 1, num_turn_levels + 1)
