@@ -19,6 +19,7 @@ import triton
 
 from warpdrive.env.spaces import ActionSpace, Discrete, MultiDiscrete
 from warpdrive.learn.fused_update import FusedUpdate, UpdateTiles
+from warpdrive.learn.fused_wide import FusedWide, WideTiles
 from warpdrive.learn.learner import CHUNK, _Batch
 from warpdrive.learn.loss import SurrogateLoss
 from warpdrive.learn.rollout import Samples
@@ -99,32 +100,36 @@ WORKLOADS = {
     "cartpole": Workload(
         4, Discrete(2), MLP(64, 64, activation="tanh"), torch.float32, size(16384, 8), 1, size(64, 3), 4, True
     ),
-    "tag": Workload(
-        71,
-        MultiDiscrete(21, 21),
-        MLP(256, 256) if ON_GPU else MLP(32, 32),
-        torch.bfloat16,
-        size(2000, 3),
-        size(110, 5),
-        size(20, 2),
-        1,
-        False,
-    ),
+    # Tag by its authors' settings: each policy's share.
+    **{
+        name: Workload(
+            71,
+            MultiDiscrete(21, 21),
+            MLP(256, 256) if ON_GPU else MLP(32, 32),
+            torch.bfloat16,
+            size(2000, 3),
+            size(agents, 5),
+            size(20, 2),
+            1,
+            False,
+        )
+        for name, agents in (("tag 10", 10), ("tag 100", 100))
+    },
 }
 
 
 def measure(work: Callable[[], object]) -> float:
-    """Microseconds that a replay of `work` as a CUDA graph takes; 0 without a GPU."""
-    work()  # compiles
+    """Microseconds that a replay of `work` as a CUDA graph takes; 0 without a GPU.
+
+    It is captured on the current stream, see main.
+    """
+    for _ in range(3):
+        work()  # compiles; PyTorch's libraries choose their kernels
     if not ON_GPU:
         return 0.0
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        work()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
         work()
     graph.replay()
     times = []
@@ -197,8 +202,8 @@ class Bench:
     def cases(self) -> dict[str, Callable[[], dict[str, object]]]:
         """Name of each case -> what runs it."""
         w, m = self.w, self.module
-        kind = w.dtype
-        self.weights = m.weights(kind)
+        with torch.no_grad():  # a graph kept with them would keep its nodes' stream
+            self.weights = m.weights(w.dtype)
 
         def present_forward() -> dict[str, object]:
             return {"us": measure(self.forward), "error": relative(self.forward(), self.wanted_out)}
@@ -208,24 +213,23 @@ class Bench:
             return {"us": us, **self.errors(*self.present())}
 
         def fused(precision: str, tiles: ForwardTiles) -> dict[str, object]:
-            weights = m.weights(torch.bfloat16 if precision == "bf16" else torch.float32)
+            with torch.no_grad():
+                weights = m.weights(torch.bfloat16 if precision == "bf16" else torch.float32)
 
             def run() -> torch.Tensor:
                 return fused_forward(m, self.obs, weights, precision, tiles)
 
             return {"us": measure(run), "error": relative(run(), self.wanted_out)}
 
-        def update(precision: str, tiles: UpdateTiles) -> dict[str, object]:
-            work = FusedUpdate(m, w.space, clipped=w.clipped, samples=[self.s], precision=precision, tiles=tiles)
-
+        def update(work: FusedUpdate | FusedWide) -> dict[str, object]:
             def run() -> None:
                 work.run(self.envs, self.coefficients, self.moments)
 
             us = measure(run)
-            first = work.total.clone()
+            first = work.sums.total.clone()
             run()
-            same = torch.equal(first, work.total)
-            return {"us": us, **self.errors(work.gradients, work.metrics), "repeatable": same}
+            same = torch.equal(first, work.sums.total)
+            return {"us": us, **self.errors(work.sums.gradients, work.sums.metrics), "repeatable": same}
 
         cases: dict[str, Callable[[], dict[str, object]]] = {
             "forward present": present_forward,
@@ -234,7 +238,13 @@ class Bench:
         for precision, f in forward_choices(w):
             cases[f"forward {precision} {tuple(f)}"] = lambda p=precision, t=f: fused(p, t)  # type: ignore[misc]
         for precision, u in update_choices(w):
-            cases[f"update {precision} {tuple(u)}"] = lambda p=precision, t=u: update(p, t)  # type: ignore[misc]
+            cases[f"update {precision} {tuple(u)}"] = lambda p=precision, t=u: update(  # type: ignore[misc]
+                FusedUpdate(m, w.space, clipped=w.clipped, samples=[self.s], precision=p, tiles=t)
+            )
+        for wide in wide_choices(w):
+            cases[f"update wide {tuple(wide)}"] = lambda t=wide: update(  # type: ignore[misc]
+                FusedWide(m, w.space, clipped=w.clipped, samples=[self.s], tiles=t)
+            )
         return cases
 
 
@@ -245,9 +255,10 @@ def forward_choices(w: Workload) -> list[tuple[str, ForwardTiles]]:
     if w.dtype == torch.bfloat16:
         shapes = [(128, 64, 8, 2), (128, 64, 8, 3), (64, 64, 8, 2), (64, 64, 4, 2), (128, 32, 8, 3)]
         return [("bf16", ForwardTiles(*shape)) for shape in shapes]
-    shapes = [(64, 64, 4, 1), (128, 64, 8, 1)]
+    shapes = [(32, 64, 4, 1), (64, 64, 2, 1), (64, 64, 4, 1), (128, 64, 8, 1)]
     return [(p, ForwardTiles(*shape)) for p in ("bf16", "tf32") for shape in shapes] + [
-        ("tf32x3", ForwardTiles(64, 64, 4, 1))
+        ("tf32x3", ForwardTiles(32, 64, 4, 1)),
+        ("tf32x3", ForwardTiles(64, 64, 4, 1)),
     ]
 
 
@@ -257,7 +268,13 @@ def update_choices(w: Workload) -> list[tuple[str, UpdateTiles]]:
         return [(p, UpdateTiles(16, 4, 1)) for p in ("bf16", "tf32")]
     if w.policy.hidden[0] > 128:
         return []
-    choices = [("bf16", (64, 4, 2)), ("bf16", (64, 4, 3, 168)), ("tf32", (64, 4, 2)), ("tf32", (64, 4, 3, 168))]
+    choices = [
+        ("bf16", (32, 2, 4)),
+        ("bf16", (64, 4, 2)),
+        ("bf16", (64, 4, 3, 168)),
+        ("tf32", (64, 4, 2)),
+        ("tf32", (64, 4, 3, 168)),
+    ]
     choices += [("bf16", (64, 4, 4, 128)), ("bf16", (128, 8, 1))]
     if w.features > 4:
         choices += [("bf16", (32, 4, 2)), ("bf16", (128, 4, 2)), ("tf32", (128, 8, 1)), ("tf32", (32, 4, 3, 168))]
@@ -265,7 +282,31 @@ def update_choices(w: Workload) -> list[tuple[str, UpdateTiles]]:
     return [(p, UpdateTiles(*shape)) for p, shape in choices]
 
 
+def wide_choices(w: Workload) -> list[WideTiles]:
+    """Divisions to try for the update of a wide network, the library's first."""
+    if not ON_GPU:
+        return [WideTiles(rows=16, chunk=16, warps=4, sum_rows=16, sum_features=16, sum_warps=4)]
+    if w.policy.hidden[0] <= 128:
+        return []
+    others = [{"stages": 1}, {"chunk": 32}, {"rows": 64}, {"sum_stages": 2}, {"sum_features": 64, "sum_warps": 4}]
+    return [WideTiles(), *(WideTiles(**other) for other in others)]
+
+
 def main() -> None:
+    """Run everything on a stream of its own.
+
+    A graph cannot be captured on the default stream, and the nodes that autograd keeps for a parameter run on the
+    stream that they were made on, captured or not.
+    """
+    if not ON_GPU:
+        run_cases()
+        return
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        run_cases()
+
+
+def run_cases() -> None:
     """Run the cases that there is time for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=170.0, help="start no case after this long")

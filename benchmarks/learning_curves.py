@@ -11,6 +11,12 @@ actions, and writes `benchmarks/results/curves/pendulum.json`, which benchmarks/
         drawn, likeliest: group -> return and half the width of its 95 % interval
     seeds: seed -> group -> [[env_steps, mean return of the episodes that ended since the point before], ...]
 
+With `--against '{good: runner}'` it also plays the trained policies, and scripted and random ones in their place,
+against groups that are played by scripts, and writes `benchmarks/results/matches/simple-tag.json`:
+
+    the same facts; against: group -> its scripted policy; episodes
+    rows: one a seed: the time as above, and player -> group -> return and half the width of its 95 % interval
+
 Seconds go from the making of the environment to the end of training, compilation included, by the wall clock; CPU
 seconds, of all threads together, say more where the machine had other work.
 """
@@ -21,10 +27,13 @@ import json
 import re
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
+from against_script import against_script
 
 from warpdrive.cli.options import find_environment
 from warpdrive.cli.train import make_simulator, make_trainer, train_parser
@@ -32,15 +41,17 @@ from warpdrive.learn.evaluation import Trained, play
 from warpdrive.learn.trainer import Trainer
 from warpdrive.sim.simulator import Simulator
 
-CURVES = Path(__file__).parent / "results" / "curves"
+RESULTS = Path(__file__).parent / "results"
 POINTS = 100  # of a curve, at most
 Curve = list[tuple[int, float]]
 
 
-def train(config: str, seed: int) -> tuple[Trainer, list[dict[str, Any]], dict[str, float]]:
-    """The trained trainer, a row of metrics for each update, and how long it took."""
+def train(
+    config: str, seed: int, options: Sequence[str] = ()
+) -> tuple[Trainer, list[dict[str, Any]], dict[str, float]]:
+    """The trained trainer, a row of metrics for each update, and how long it took; `options` as of the command."""
     env_class, settings, _ = find_environment([config], "train")
-    settings = train_parser(env_class, settings).parse(["--seed", str(seed)]).as_dict()
+    settings = train_parser(env_class, settings).parse(["--seed", str(seed), *options]).as_dict()
     wall, cpu = time.monotonic(), time.process_time()
     trainer = make_trainer(make_simulator(env_class(**settings["env"]), settings), settings)
     rows: list[dict[str, Any]] = []
@@ -91,28 +102,37 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--episodes", type=int, default=1000, help="of each evaluation")
     parser.add_argument("--machine", required=True, help="what it runs on, in words")
-    parser.add_argument("--out", type=Path, default=CURVES, help="folder of the results")
+    parser.add_argument("--against", type=yaml.safe_load, help="group -> scripted policy, of matches that are played")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the folders curves and matches")
     args = parser.parse_args()
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
-    content: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "environment": "",
         "config": args.config,
         "commit": commit.strip(),
         "machine": args.machine,
         "threads": torch.get_num_threads(),
         "date": datetime.date.today().isoformat(),
-        "eval": {"episodes": args.episodes, "rows": []},
-        "seeds": {},
     }
+    evaluations: list[dict[str, Any]] = []
+    curves: dict[str, Any] = {}
+    matches: list[dict[str, Any]] = []
     for seed in args.seeds:
         trainer, rows, spent = train(args.config, seed)
-        content["environment"] = type(trainer.sim.env).__name__
-        content["seeds"][str(seed)] = {group: curve(rows, group) for group in trainer.sim.env.groups}
+        facts["environment"] = type(trainer.sim.env).__name__
+        curves[str(seed)] = {group: curve(rows, group) for group in trainer.sim.env.groups}
         row = {"seed": seed, "env_steps": trainer.env_steps, **spent}
-        row |= {mode: evaluate(trainer, args.episodes, mode == "likeliest") for mode in ("drawn", "likeliest")}
-        content["eval"]["rows"].append(row)
-        print(row, flush=True)
-        write(args.out / f"{args.config}.json", content)  # after every seed, to keep what is done
+        modes = ("drawn", "likeliest")
+        evaluations.append(row | {mode: evaluate(trainer, args.episodes, mode == "likeliest") for mode in modes})
+        print(evaluations[-1], flush=True)
+        # After every seed, to keep what is done.
+        found = facts | {"eval": {"episodes": args.episodes, "rows": evaluations}, "seeds": curves}
+        write(args.out / "curves" / f"{args.config}.json", found)
+        if args.against:
+            matches.append(row | against_script(trainer, args.against, args.episodes))
+            print(matches[-1], flush=True)
+            found = facts | {"against": args.against, "episodes": args.episodes, "rows": matches}
+            write(args.out / "matches" / f"{args.config}.json", found)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The measurements that stand in the README and in docs/performance.md, in one run.
+"""The measurements that stand in the README and in docs/benchmarks.md, in one run.
 
     python benchmarks/suite.py --json benchmarks/results/suite-h200.json
 

@@ -21,7 +21,7 @@ def test_its_environment_learns(tmp_path):
     done = subprocess.run([sys.executable, str(source)], text=True, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr
     returns = [float(line) for line in done.stdout.split() if line != "None"]
-    assert returns[-1] > 0.6 * returns[0]  # they are negative: distances
+    assert returns[-1] > 0.4 * returns[0]  # they are negative: distances
 
 
 def test_its_lines_of_use_run(tmp_path, monkeypatch):

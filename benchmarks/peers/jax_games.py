@@ -19,10 +19,11 @@ class Mpe:
     num_actions = 5
 
     def __init__(self, scenario: str, num_envs: int) -> None:
-        with contextlib.redirect_stdout(io.StringIO()):  # it prints while it is imported
+        # It prints while it is imported, and makes arrays for games that are not played here: a GPU takes longer.
+        with contextlib.redirect_stdout(io.StringIO()), jax.default_device(jax.devices("cpu")[0]):
             import jaxmarl
 
-            self.env = jaxmarl.make(scenario)
+        self.env = jaxmarl.make(scenario)
         self.num_envs, self.agents = num_envs, list(self.env.agents)
         self.num_agents = len(self.agents)
         self.obs_size = max(self.env.observation_space(a).shape[0] for a in self.agents)

@@ -1,32 +1,25 @@
 """warpdrive's side of the comparison."""
 
-import platform
 import time
 from typing import Any
 
 import torch
-import warp as wp
-from rows import RECIPE
+from rows import CHUNK, RECIPE
 
 import warpdrive as wd
-from warpdrive.sim.simulator import capture
+from warpdrive.measure.machine import describe_machine, wait
+from warpdrive.sim.simulator import capture, choose_device
 from warpdrive.zoo.cartpole import CartPole
 from warpdrive.zoo.mpe_simple_spread import SimpleSpread
 from warpdrive.zoo.mpe_simple_tag import SimpleTag
 
 __all__ = ["prepare", "versions"]
 
-CHUNK = 50  # steps with random actions in one CUDA graph
-
 
 def versions() -> dict[str, Any]:
     """Versions of what takes part."""
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "warp": wp.config.version,
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
-    }
+    machine = describe_machine(choose_device(None))
+    return machine.pop("versions") | {"device": machine["device"], "commit": machine["commit"]}
 
 
 def make_env(game: str) -> wd.Env:
@@ -38,7 +31,7 @@ def make_env(game: str) -> wd.Env:
 
 def prepare(case: dict[str, Any]) -> "Simulate | Train":
     """What is to be timed."""
-    torch.set_float32_matmul_precision("high")  # TF32 on a GPU, as JAX's default there; nothing on the CPU
+    torch.set_float32_matmul_precision("high")  # TF32 for products outside fused kernels; nothing on the CPU
     return (Simulate if case["work"] == "simulate" else Train)(case)
 
 
@@ -56,17 +49,16 @@ class Simulate:
         self.sim = make_simulator(case)
         self.sim.reset()
         self.sim.random_step()
-        self.steps_per_call = self.sim.num_envs * CHUNK
+        self._chunk = CHUNK[case["device"]]
+        self.steps_per_call = self.sim.num_envs * self._chunk
+        self._run = self._steps
+        self.how = f"schedule {self.sim.schedule}"
         if self.sim.device.type == "cuda":
             self._run = capture(self._steps, self.sim.device)
-            self.how = f"schedule {self.sim.schedule}, {CHUNK} steps a CUDA graph"
-        else:
-            self._run = self._steps
-            self.how = f"schedule {self.sim.schedule}"
+            self.how += f", blocks of {self.sim.block_dim} threads, {self._chunk} steps a CUDA graph"
 
     def _steps(self) -> None:
-        for _ in range(CHUNK):
-            self.sim.random_step()
+        self.sim.random_step(self._chunk)
 
     def call(self) -> None:
         """Make some steps."""
@@ -74,8 +66,7 @@ class Simulate:
 
     def wait(self) -> None:
         """Wait for the device."""
-        if self.sim.device.type == "cuda":
-            torch.cuda.synchronize()
+        wait(self.sim.device)
 
     def facts(self) -> dict[str, Any]:
         """Mean reward of an agent in a step, and mean length of episodes."""
@@ -88,15 +79,18 @@ class Train:
     def __init__(self, case: dict[str, Any]) -> None:
         self.case = case
         self.trainer = self._trainer(seed=0)
+        self.trainer.prepare()
         self.steps_per_call = self.trainer.sim.num_envs * self.trainer.rollout_steps
-        self.how = f"schedule {self.trainer.sim.schedule}, float32, minibatches of whole environments"
+        kind = "float32, products in TF32" if self.trainer.sim.device.type == "cuda" else "float32"
+        self.how = f"schedule {self.trainer.sim.schedule}, {kind}, minibatches of whole environments"
 
     def _trainer(self, seed: int) -> wd.Trainer:
         options = dict(RECIPE)
         width = options.pop("hidden")
         algorithm = wd.PPO(**options, lr_final=0.0, advantage_over="minibatch")
         policy = wd.MLP(width, width, activation="tanh", separate_value=True)
-        return wd.Trainer(make_simulator(self.case, seed), {"agents": policy}, algorithm)
+        # Products in TF32 on a GPU, as JAX's are there by default; the CPU has none.
+        return wd.Trainer(make_simulator(self.case, seed), {"agents": policy}, algorithm, precision="tf32")
 
     def call(self) -> None:
         """Make one update."""
@@ -104,8 +98,7 @@ class Train:
 
     def wait(self) -> None:
         """Wait for the device."""
-        if self.trainer.sim.device.type == "cuda":
-            torch.cuda.synchronize()
+        wait(self.trainer.sim.device)
 
     def facts(self) -> dict[str, Any]:
         """Return and length of the episodes so far."""
@@ -116,14 +109,13 @@ class Train:
         """Train from a seed; mean return of an agent in the episodes that ended in each update."""
         trainer = self._trainer(seed)
         trainer.total_env_steps = updates * self.steps_per_call
-        if trainer.sim.device.type == "cuda":
-            trainer._capture()
-        self.wait()
+        trainer.prepare()
+        wait(trainer.sim.device)
         returns, start = [], time.perf_counter()
         for _ in range(updates):
             trainer.step()
             returns.append(trainer.sim.statistics().get("return/agents"))
-        self.wait()
+        wait(trainer.sim.device)
         seconds = time.perf_counter() - start
         trainer.check_faults()
         return {"returns": returns, "seconds": seconds}

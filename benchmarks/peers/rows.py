@@ -1,14 +1,18 @@
 """What is measured: one row for each game, kind of work and number of environments."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-__all__ = ["AGENTS", "RECIPE", "RULES", "Row", "choose"]
+__all__ = ["AGENTS", "CHUNK", "RECIPE", "ROWS", "RULES", "Row", "choose"]
 
+CHUNK = {"cuda": 500, "cpu": 50}  # steps with random actions in one call of either side
 AGENTS = {"spread": 3, "tag": 4, "cartpole": 1}
 
+Game = Literal["spread", "tag", "cartpole"]
+
 # JaxMARL's ippo_ff_mpe.yaml, for all trainers here.
-RECIPE = {
+RECIPE: dict[str, Any] = {
     "rollout_steps": 128,
     "epochs": 4,
     "minibatches": 4,
@@ -48,17 +52,17 @@ class Row:
         game: spread, tag or cartpole.
         work: simulate (random actions) or train.
         num_envs: environments side by side.
-        peers: system -> options that only its side gets.
-        devices: where it is run.
+        peers: the other systems; what follows a comma is a variant of one.
+        goals: device -> how many times as fast as the first peer warpdrive means to be there.
         learn_updates: updates of the comparison of returns after equally many steps; 0: none.
     """
 
     name: str
-    game: Literal["spread", "tag", "cartpole"]
+    game: Game
     work: Literal["simulate", "train"]
     num_envs: int
     peers: tuple[str, ...]
-    devices: tuple[str, ...] = ("cuda",)
+    goals: Mapping[str, float] = field(default_factory=dict)
     learn_updates: int = 0
 
     @property
@@ -67,47 +71,51 @@ class Row:
         return RECIPE["epochs"] if self.work == "train" else 0
 
 
-def _simulate(game: str, num_envs: int, *peers: str, devices: tuple[str, ...] = ("cuda",)) -> Row:
-    label = f"{num_envs // 1000}k" if num_envs >= 1000 else str(num_envs)
-    return Row(name=f"{game}-sim-{label}", game=game, work="simulate", num_envs=num_envs, peers=peers, devices=devices)
+def _simulate(game: Game, num_envs: int, *peers: str, goals: Mapping[str, float] | None = None) -> Row:
+    name = f"{game}-sim-{num_envs // 1000}k"
+    return Row(name=name, game=game, work="simulate", num_envs=num_envs, peers=peers, goals=goals or {})
 
 
-def _train(game: str, num_envs: int, *peers: str, devices: tuple[str, ...] = ("cuda",), learn_updates: int = 0) -> Row:
+def _train(
+    game: Game, num_envs: int, *peers: str, goals: Mapping[str, float] | None = None, learn_updates: int = 0
+) -> Row:
     return Row(
         name=f"{game}-train-{num_envs}",
         game=game,
         work="train",
         num_envs=num_envs,
         peers=peers,
-        devices=devices,
+        goals=goals or {},
         learn_updates=learn_updates,
     )
 
 
+# In the order in which they are measured, should time run out.
 ROWS = (
+    _simulate("spread", 100_000, "jaxmarl", "vmas", goals={"cuda": 5.0}),
+    _train("spread", 16_384, "jaxmarl", "jaxmarl, same cut", goals={"cuda": 2.0}, learn_updates=60),
+    _train("spread", 1_024, "jaxmarl", goals={"cuda": 2.0}, learn_updates=300),
+    _simulate("cartpole", 100_000, "gymnax", goals={"cuda": 2.0}),
+    _train("cartpole", 16_384, "gymnax", goals={"cuda": 2.0}, learn_updates=100),
+    _simulate("spread", 10_000, "jaxmarl", "vmas", goals={"cpu": 1.5}),
+    _train("spread", 256, "jaxmarl", goals={"cpu": 1.5}, learn_updates=20),
     _simulate("spread", 1_000, "jaxmarl", "vmas"),
-    _simulate("spread", 10_000, "jaxmarl", "vmas", devices=("cuda", "cpu")),
-    _simulate("spread", 100_000, "jaxmarl", "vmas"),
     _simulate("tag", 100_000, "jaxmarl"),
     _simulate("cartpole", 1_000, "gymnax"),
     _simulate("cartpole", 10_000, "gymnax"),
-    _simulate("cartpole", 100_000, "gymnax"),
-    _train("spread", 16_384, "jaxmarl", "jaxmarl, same cut", learn_updates=60),
-    _train("spread", 1_024, "jaxmarl", learn_updates=300),
-    _train("spread", 256, "jaxmarl", devices=("cpu",), learn_updates=20),
-    _train("cartpole", 16_384, "gymnax"),
+    _train("spread", 16, "jaxmarl", learn_updates=488),  # ippo_ff_mpe.yaml as it stands: 1e6 steps
 )
 
 
-def choose(only: str | None, device: str) -> list[Row]:
-    """The rows asked for by name, or all that belong to the device.
+def choose(only: str, device: str) -> list[Row]:
+    """The rows asked for by name; without names those that have a goal on the device.
 
     Raises:
         ValueError: an unknown name.
     """
     known = {row.name: row for row in ROWS}
     if not only:
-        return [row for row in ROWS if device in row.devices]
+        return [row for row in ROWS if device in row.goals]
     for name in only.split(","):
         if name not in known:
             raise ValueError(f"--only must name rows of {', '.join(known)}; got {name!r}")

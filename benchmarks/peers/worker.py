@@ -1,9 +1,10 @@
-"""The process in which one system runs: reads requests from stdin, a JSON object a line, and answers likewise.
+"""The process in which one system does one row: reads requests from stdin, a JSON object a line, and answers likewise.
 
-    {"do": "prepare", "case": {...}} -> {"set_up_seconds", "calls", "how"}
-    {"do": "measure"}                -> {"env_steps", "seconds"}
-    {"do": "facts"}                  -> what the system says of the work done
-    {"do": "learn", "seed", "updates"} -> {"returns": one for each update, "seconds"}
+    {"do": "build", "case": {...}}      -> {"build_seconds", "how", "versions"}
+    {"do": "warm_up", "seconds"}        -> {"calls"}, that take about so many seconds
+    {"do": "measure"}                   -> {"env_steps", "seconds"}
+    {"do": "facts"}                     -> what the system says of the work done
+    {"do": "learn", "seed", "updates"}  -> {"returns": one for each update, "seconds"}
 
 An answer {"missing": sentence} means that the system is not installed here, {"error": sentence} that it failed.
 """
@@ -22,20 +23,22 @@ MODULES = {"warpdrive": "ours", "jaxmarl": "jax_side", "gymnax": "jax_side", "vm
 
 
 class Worker:
-    """Holds the case that was prepared last."""
+    """Holds the work that was built."""
 
     def __init__(self, system: str) -> None:
-        self.side = importlib.import_module(MODULES[system])
-        self.work: Any = None
-        self.calls = 0
+        self.system, self.work, self.calls = system, None, 0  # type: str, Any, int
 
-    def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
-        """Set up and warm up."""
-        self.work = None  # let go of the memory of the case before
+    def build(self, case: dict[str, Any]) -> dict[str, Any]:
+        """Import, set up and compile; next to nothing runs on the device, for others may be doing the same."""
         start = time.perf_counter()
-        self.work = self.side.prepare(case)
-        self.calls = calibrate(self.work, case["seconds"])
-        return {"set_up_seconds": time.perf_counter() - start, "calls": self.calls, "how": self.work.how}
+        side = importlib.import_module(MODULES[self.system])
+        self.work = side.prepare(case)
+        return {"build_seconds": time.perf_counter() - start, "how": self.work.how, "versions": side.versions()}
+
+    def warm_up(self, seconds: float) -> dict[str, Any]:
+        """Run for a while, and settle how much one repeat does."""
+        self.calls = calibrate(self.work, seconds)
+        return {"calls": self.calls}
 
     def measure(self) -> dict[str, Any]:
         """Time one repeat."""
@@ -49,21 +52,15 @@ class Worker:
         """Train anew from a seed."""
         return self.work.learn(seed, updates)
 
-    def versions(self) -> dict[str, Any]:
-        """Of what the system consists of."""
-        return self.side.versions()
-
 
 def main() -> None:
     """Serve one system until stdin ends."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what libraries print must not stand between the answers
-    worker: Worker | None = None
+    worker = Worker(sys.argv[1])
     for line in sys.stdin:
         request = json.loads(line)
         try:
-            if worker is None:
-                worker = Worker(sys.argv[1])
             answer = getattr(worker, request.pop("do"))(**request)
         except ImportError as error:
             answer = {"missing": f"{sys.argv[1]} cannot be imported: {error}"}

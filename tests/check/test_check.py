@@ -23,6 +23,7 @@ from warpdrive.zoo.mpe_simple_tag import SimpleTag
 from warpdrive.zoo.mpe_simple_world_comm import SimpleWorldComm
 from warpdrive.zoo.pendulum import Pendulum
 from warpdrive.zoo.tag import Tag
+from warpdrive.zoo.tag_gridworld import TagGridworld
 
 # class -> kind, phase, field, environment, agent, step of the fault; ... where any will do
 FAULTS = {
@@ -45,6 +46,7 @@ FAULTS = {
     broken.SimulatorField: ("simulator-field", "rewind", "step", 0, 0, 6),
 }
 
+CLASSIC = [CartPole, MountainCar, MountainCarContinuous, Acrobot, Pendulum]
 MPE = [
     *(SimpleSpread, SimpleTag, SimpleAdversary, SimplePush),
     *(SimpleSpeakerListener, SimpleReference, SimpleCrypto, SimpleWorldComm),
@@ -84,7 +86,14 @@ def test_it_raises_no_false_alarm_on_tag():
     assert fixed.ok, str(fixed)
 
 
-@pytest.mark.parametrize("env", [CartPole, MountainCar, MountainCarContinuous, Acrobot, Pendulum])
+@pytest.mark.parametrize("full", [True, False], ids=["full", "partial"])
+def test_it_raises_no_false_alarm_on_tag_on_a_grid(full):
+    """Tag on a grid, whose taggers gather what happens to the runner, and whose episodes end both ways."""
+    report = examined(TagGridworld(grid_length=6, use_full_observation=full, episode_length=9))
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("env", CLASSIC, ids=lambda env: env.__name__)
 def test_it_raises_no_false_alarm_on_classic_control(env):
     """Environments of one agent, with whole episodes, and bounds that observations keep."""
     report = examined(env(episode_length=9))
@@ -150,8 +159,16 @@ def test_the_command_line(tmp_path, capsys):
 def test_it_compares_the_gpu():
     """On a GPU the same environments are sound in every schedule, and near what the CPU computes."""
     assert torch.cuda.is_available()
-    for env in (broken.Sound(), broken.Counting(), Tag(num_taggers=2, num_runners=3, tagging_distance=0.2)):
+    for env in (broken.Sound(), broken.Counting()):
         report = examined(env, device="cuda")
         assert report.ok, str(report)
         assert report.devices == ["cpu", "cuda"]
         assert "device" in report.examined
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("env", [*CLASSIC, *MPE, Tag, TagGridworld], ids=lambda env: env.__name__)
+def test_bundled_environments_are_sound_on_the_gpu(env):
+    """Nothing is found in any environment that comes with warpdrive, as it comes."""
+    report = examined(env(), device="cuda", steps=12)
+    assert report.ok, str(report)

@@ -10,7 +10,9 @@ from warpdrive.policy.fused import can_run_triton, fusion
 from warpdrive.policy.mlp import MLP
 
 pytest.importorskip("triton")
+from warpdrive.learn.fused_wide import WideTiles
 
+TINY = WideTiles(rows=16, chunk=16, warps=4, sum_rows=16, sum_features=16, sum_warps=4)
 DEVICES = [
     pytest.param("cpu", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="compiled kernels run on the GPU")),
     pytest.param("cuda", marks=pytest.mark.gpu),
@@ -40,7 +42,7 @@ def test_updates_are_those_of_the_layers(device, algorithm, monkeypatch):
     if device == "cpu":  # in Triton's interpreter
         monkeypatch.setattr(trainer_module, "fusion", lambda *_: "whole")
     fused, plain = (train(device, algorithm, fuse, 2) for fuse in (True, False))
-    assert all(p.fused for p in fused.policies.values())
+    assert all(p.fused == "whole" for p in fused.policies.values())
     assert not any(p.fused for p in plain.policies.values())
     for name, policy in fused.policies.items():
         for (key, a), b in zip(policy.state_dict().items(), plain.policies[name].state_dict().values(), strict=True):
@@ -51,6 +53,28 @@ def test_updates_are_those_of_the_layers(device, algorithm, monkeypatch):
     start = train(device, algorithm, False, 0)
     moved = fused.policies["left"].actor_head.weight - start.policies["left"].actor_head.weight
     assert float(moved.detach().norm()) > 1e-4
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_wide_updates_are_near_those_of_the_layers(device, algorithm, monkeypatch):
+    """In bfloat16 two updates move the weights nearly as by the layers: Adam magnifies what small gradients lose."""
+    # Small tiles, in which the division of training would be slow in the interpreter.
+    monkeypatch.setattr("warpdrive.learn.fused_wide.WideTiles", lambda: TINY)
+    monkeypatch.setattr(trainer_module, "fusion", lambda *_: "wide")
+    start, fused, plain = (
+        train(device, algorithm, fuse, updates, precision="bf16")
+        for fuse, updates in ((False, 0), (True, 2), (False, 2))
+    )
+    assert all(p.fused == "wide" for p in fused.policies.values())
+    for name in fused.policies:
+        parts = zip(*(t.policies[name].parameters() for t in (fused, plain, start)), strict=True)
+        moves = [(a - c, b - c) for a, b, c in parts]
+        one, other = (torch.cat([move[i].detach().flatten() for move in moves]) for i in (0, 1))
+        assert float(other.norm()) > 1e-3
+        assert float(torch.cosine_similarity(one, other, dim=0)) > 0.9, name
+        metrics = fused.learners[name].metrics
+        torch.testing.assert_close(metrics, plain.learners[name].metrics, rtol=5e-2, atol=5e-2, msg=name)
 
 
 def test_an_unknown_precision_is_refused():
@@ -77,6 +101,14 @@ def test_what_runs_fused(monkeypatch):
         return fusion(module, dtype, device)
 
     assert how(64, 64) == "whole"
+    assert how(256, 256, features=71, choices=42) == "wide"
+    assert how(100) == "whole"
+    assert how(100, features=71) == "wide"
+    assert how(256, 256, dtype=torch.float32) == ""
+    assert how(256, 256, features=128) == ""
+    assert how(256, 256, choices=64) == ""
+    assert how(256, 64) == ""
+    assert how(256, 257) == ""
     assert how(64, 64, dtype=torch.float32) == "whole"
     assert how(64, 64, features=129) == ""
     assert how(64, 64, device=torch.device("cpu")) == ""

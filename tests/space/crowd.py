@@ -16,6 +16,7 @@ near = space.Search("position")
 few, many, friends = near.nearest(K), near.nearest(MANY), near.nearest(2, among="second")
 SPOT = wp.constant(wp.vec2(0.25, -0.5))
 at_spot = near.nearest_to(2)
+list_few = near.nearest_phases(K, into="listed")
 
 
 @wp.func
@@ -35,6 +36,7 @@ class CrowdState(space.Cells):
     few: wd.PerAgent[int, K]
     few_distance: wd.PerAgent[float, K]
     many: wd.PerAgent[int, MANY]
+    listed: wd.PerEnv[int, "agents", K]  # noqa: F821
     close: wd.PerAgent[int, K]
     friends: wd.PerAgent[int, 2]
     at_spot: wd.PerAgent[int, 2]
@@ -89,10 +91,12 @@ class Crowd(wd.Env):
 
     def __init__(self, first: int = 1, second: int = 1, layout: space.Layout | None = None):
         layout = layout or near.layout(first + second, (-1, -1), (1, 1), neighbours=K)
-        self.observe = (*layout.phases, look, tell_first, tell_second)
+        self.observe = (*layout.phases, *list_few, look, tell_first, tell_second)
         groups = {"first": wd.Group(first, obs=1, action=wd.Discrete(2)),
                   "second": wd.Group(second, obs=1, action=wd.Discrete(2))}  # fmt: skip
-        super().__init__(groups=groups, params=layout.params, sizes=layout.sizes, episode_length=5)
+        super().__init__(
+            groups=groups, params=layout.params, sizes={**layout.sizes, "agents": first + second}, episode_length=5
+        )
 
 
 # ---------------------------------------------------------------- the same in NumPy
@@ -134,6 +138,17 @@ def nearest(
     return np.pad(order, fill, constant_values=-1), np.pad(square, fill, constant_values=np.inf)
 
 
+def nearest_to_spot(position: np.ndarray, active: np.ndarray, k: int, radius: np.ndarray) -> np.ndarray:
+    """Indices (N, k) of the nearest to SPOT within each of N radii, -1 where there are no more."""
+    square = squares(np.concatenate([position, np.array([list(SPOT)], F)]))[-1, :-1]
+    order = np.argsort(square, kind="stable")
+    order = order[active[order]]
+    near = order[:k]
+    inside = square[near] < (radius * radius)[:, None]
+    inside &= (radius >= 0)[:, None]
+    return np.pad(np.where(inside, near, -1), ((0, 0), (0, k - len(near))), constant_values=-1)
+
+
 def within(position: np.ndarray, active: np.ndarray, radius: Any, group: slice = slice(None)) -> np.ndarray:
     """Whether (N, N) each is found by each."""
     return np.isfinite(candidates(position, active, radius, group))
@@ -162,6 +177,7 @@ def look_around(sim: wd.Simulator, position: np.ndarray, active: np.ndarray, rad
         "few",
         "few_distance",
         "many",
+        "listed",
         "close",
         "friends",
         "at_spot",
@@ -179,13 +195,12 @@ def expect(found: dict, env: int, first: int, position: np.ndarray, active: np.n
     index, square = nearest(position, active, K)
     np.testing.assert_array_equal(found["few"][env], index)
     np.testing.assert_array_equal(found["few_distance"][env], np.sqrt(square))
+    listed = np.where(active[:, None], nearest(position, active, K)[0], -1)
+    np.testing.assert_array_equal(found["listed"][env], listed)
     np.testing.assert_array_equal(found["many"][env], nearest(position, active, MANY)[0])
     np.testing.assert_array_equal(found["close"][env], nearest(position, active, K, radius)[0])
     np.testing.assert_array_equal(found["friends"][env], nearest(position, active, 2, group=second)[0])
-    spot = np.broadcast_to(np.array(list(SPOT), F), (len(position), 2))
-    for agent in range(len(position)):
-        around = nearest(np.concatenate([position, spot[:1]]), np.append(active, False), 2, radius[agent])[0][-1]
-        np.testing.assert_array_equal(found["at_spot"][env][agent], around)
+    np.testing.assert_array_equal(found["at_spot"][env], nearest_to_spot(position, active, 2, radius))
     for name, group in (("crowd", slice(None)), ("crowd_of_second", second)):
         inside = within(position, active, radius, group)
         np.testing.assert_array_equal(found[name][env][:, 0], inside.sum(1))

@@ -84,6 +84,7 @@ def test_cells_are_about_as_long_as_wide(extent, cells, shape):
             "cells would be 1e-13 long, .* another unit of length",
         ),
         (lambda: wd.space.Search("p", cells=True).layout(5, (0, 0), (1, 1), cells=False), "cells must not be False"),
+        (lambda: near.nearest_phases(3, into="no name"), "into must be a field's name, got 'no name'"),
         (lambda: near.nearest(0), "k must be a positive integer, got 0"),
         (lambda: wd.space.Search("no name"), "position must be a field's name or a tuple of names, got 'no name'"),
         (lambda: wd.space.Search(()), r"position must be a field's name or a tuple of names, got \(\)"),

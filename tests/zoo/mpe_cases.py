@@ -155,12 +155,12 @@ def agents_of(sim: wd.Simulator) -> list[tuple[str, int]]:
     return [(name, i) for name, group in sim.env.groups.items() for i in range(group.count)]
 
 
-def random_actions(sim: wd.Simulator, rng: np.random.Generator) -> dict[str, torch.Tensor]:
+def random_actions(sim: wd.Simulator, rng: np.random.Generator, idle: float = 0.1) -> dict[str, torch.Tensor]:
     actions = {}
     for name, group in sim.env.groups.items():
         shape = tuple(sim.action[name].shape)
         if isinstance(group.action, wd.Box):
-            nothing = rng.uniform(size=(*shape[:-1], 1)) < 0.1  # neither move nor word, which crypto treats apart
+            nothing = rng.uniform(size=(*shape[:-1], 1)) < idle  # neither move nor word, which crypto treats apart
             actions[name] = torch.tensor(np.where(nothing, 0.0, rng.uniform(0, 1, shape)), dtype=torch.float32)
         else:
             actions[name] = torch.tensor(rng.integers(0, group.action.heads, shape), dtype=torch.int32)

@@ -51,7 +51,7 @@ def test_silent_at_the_beginning(name):
     """What was said in one episode is not heard in the next; what is said in a step is heard right after it."""
     sim, rng = CASES[name].simulate(8, episode_length=2, continuous=True), np.random.default_rng(4)
     assert not sim.state.message.any()
-    sim.step(random_actions(sim, rng))
+    sim.step(random_actions(sim, rng, idle=0.0))
     assert sim.state.message.any(-1).any(-1).all()
     sim.step(random_actions(sim, rng))
     assert not sim.state.message.any()

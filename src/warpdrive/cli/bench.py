@@ -57,8 +57,8 @@ def bench(args: Sequence[str]) -> int:
     for size in options.sizes or []:
         positive_int("sizes", size)
     if not others or others[0].startswith("-"):
-        device = next((b for a, b in zip(others, [*others[1:], ""], strict=True) if a == "--device"), None)
-        others = ["tag-original" if choose_device(device).type == "cuda" else "tag", *others]
+        named = next((b for a, b in zip(others, [*others[1:], ""], strict=True) if a == "--device"), None)
+        others = ["tag-original" if choose_device(named).type == "cuda" else "tag", *others]
     if ":" not in others[0]:
         configuration(others[0])
     env_class, settings, rest = find_environment(others, "measure")

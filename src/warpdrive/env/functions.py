@@ -86,7 +86,7 @@ def atomic_max(array: wp.array(dtype=wp.int32), env: int, value: int):  # type: 
     """Raise a whole number of the environment to `value` where it is less, from many agents at once."""
 
 
-@wp.func_native(_TOGETHER_LONG.format(operation="max", worst="0u"))
+@wp.func_native(_TOGETHER_LONG.format(operation="max", worst="0u"))  # type: ignore[no-redef]
 def atomic_max(array: wp.array(dtype=wp.int64), env: int, value: wp.int64):  # type: ignore[valid-type]  # noqa: F811
     """The same for 64 bits."""
 
@@ -96,6 +96,6 @@ def atomic_min(array: wp.array(dtype=wp.int32), env: int, value: int):  # type: 
     """Lower a whole number of the environment to `value` where it is more, from many agents at once."""
 
 
-@wp.func_native(_TOGETHER_LONG.format(operation="min", worst="0xffffffffu"))
+@wp.func_native(_TOGETHER_LONG.format(operation="min", worst="0xffffffffu"))  # type: ignore[no-redef]
 def atomic_min(array: wp.array(dtype=wp.int64), env: int, value: wp.int64):  # type: ignore[valid-type]  # noqa: F811
     """The same for 64 bits."""

@@ -2,10 +2,9 @@
 
 For networks whose weights fit a multiprocessor. Programs run over tiles of samples, read where the rollout left them,
 and keep the sums of the weights' gradients to themselves; a second kernel adds up the programs' sums in a fixed order,
-so that the same samples give the same bits. The formulas of the loss are those of warpdrive.learn.loss.
+so that the same samples give the same bits.
 """
 
-import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,14 +12,14 @@ import torch
 import triton
 import triton.language as tl
 
-from warpdrive.env.spaces import ActionSpace, Box
-from warpdrive.learn.loss import ENTROPY_OF_UNIT_GAUSSIAN, HALF_LOG_TWO_PI, METRICS
+from warpdrive.env.spaces import ActionSpace
+from warpdrive.learn.fused_samples import Sums, Tower, locate, sample_arguments, surrogate
 from warpdrive.learn.rollout import Samples
 from warpdrive.policy.fused_layers import (
     activate,
     bias_tile,
-    block,
     differentiate,
+    multiprocessors,
     narrow,
     normalize,
     product,
@@ -29,10 +28,6 @@ from warpdrive.policy.fused_layers import (
 from warpdrive.policy.mlp import ActorCritic
 
 __all__ = ["FusedUpdate", "UpdateTiles", "update_tiles"]
-
-LOG_TWO_PI_HALF = tl.constexpr(HALF_LOG_TWO_PI)
-UNIT_ENTROPY = tl.constexpr(ENTROPY_OF_UNIT_GAUSSIAN)
-REDUCED = 64  # columns that one program of the second kernel adds up
 
 
 class UpdateTiles(NamedTuple):
@@ -49,127 +44,17 @@ class UpdateTiles(NamedTuple):
     registers: int | None = None
 
 
-def update_tiles(widest: int) -> UpdateTiles:
-    """The division that was fastest on an H200 (benchmarks/fused.py) for hidden layers of up to `widest` features."""
-    if widest > 64:
+def update_tiles(hidden: Sequence[int]) -> UpdateTiles:
+    """The division for hidden layers of these widths.
+
+    With a layer of at most 32 features a program has two warps: its products are then made by mma.sync, not by wgmma,
+    for which ptxas may write wrong code (docs/design.md, "Fused kernels"). The others were fastest on an H200.
+    """
+    if min(hidden) <= 32:
+        return UpdateTiles(rows=32, warps=2, programs=4)
+    if max(hidden) > 64:
         return UpdateTiles(rows=64, warps=8, programs=1)
     return UpdateTiles(rows=64, warps=4, programs=2)
-
-
-@triton.jit
-def _loss(
-    out,
-    part,
-    at,
-    row_live,
-    actions,
-    action_feature,
-    allowed,
-    old_log_prob,
-    old_value,
-    advantage,
-    target,
-    log_std,
-    clip,
-    value_clip,
-    entropy_coef,
-    value_coef,
-    shift,
-    scale,
-    P: tl.constexpr,
-    HEADS: tl.constexpr,
-    OUTP: tl.constexpr,
-    ROWS: tl.constexpr,
-    HAS_VALUE: tl.constexpr,
-    BOX: tl.constexpr,
-    CLIPPED: tl.constexpr,
-):
-    """Gradient of the outputs (ROWS, OUTP), of log_std (OUTP,), and of each sample what goes into the METRICS.
-
-    `part` is 1 for samples that count and 0 for others, of which nothing is loaded. Columns: P parameters of the
-    distribution, of which those in `allowed` can be chosen, then the value.
-    """
-    j = tl.arange(0, OUTP)
-    grad = tl.zeros((ROWS, OUTP), dtype=tl.float32)
-    std_grad = tl.zeros((OUTP,), dtype=tl.float32)
-    policy_loss = tl.zeros((ROWS,), dtype=tl.float32)
-    value_loss = tl.zeros((ROWS,), dtype=tl.float32)
-    entropy = tl.zeros((ROWS,), dtype=tl.float32)
-    divergence = tl.zeros((ROWS,), dtype=tl.float32)
-    outside = tl.zeros((ROWS,), dtype=tl.float32)
-    if P > 0:
-        log_prob = tl.zeros((ROWS,), dtype=tl.float32)
-        if BOX:
-            own = j[None, :] < P
-            spread = tl.load(log_std + j, mask=j < P, other=0.0)
-            inverse = tl.exp(-spread)[None, :]
-            drawn = tl.load(
-                actions[:, None] + (j.to(tl.int64) * action_feature)[None, :],
-                mask=row_live[:, None] & own,
-                other=0.0,
-            )
-            z = tl.where(own, (drawn - out) * inverse, 0.0)
-            log_prob += tl.sum(tl.where(own, -0.5 * z * z - spread[None, :] - LOG_TWO_PI_HALF, 0.0), 1)
-            entropy += tl.sum(tl.where(j < P, spread + UNIT_ENTROPY, 0.0), 0)
-        else:
-            # For every column the logarithm of its head's sum of exponentials, and its head's entropy.
-            log_sums = tl.zeros((ROWS, OUTP), dtype=tl.float32)
-            entropies = tl.zeros((ROWS, OUTP), dtype=tl.float32)
-            chosen = tl.zeros((ROWS, OUTP), dtype=tl.int1)
-            start = 0
-            for h in tl.static_range(len(HEADS)):
-                of_head = (j[None, :] >= start) & (j[None, :] < start + HEADS[h])
-                here = of_head & allowed
-                top = tl.max(tl.where(here, out, -1.0e30), 1)
-                e = tl.where(here, tl.exp(out - top[:, None]), 0.0)
-                total = tl.sum(e, 1)
-                weighted = tl.sum(tl.where(here, e * out, 0.0), 1)
-                log_sum = top + tl.log(total)
-                head_entropy = log_sum - weighted / total
-                action = tl.load(actions + h * action_feature, mask=row_live, other=0)
-                took = j[None, :] == start + action[:, None]
-                log_prob += tl.sum(tl.where(took, out, 0.0), 1) - log_sum
-                entropy += head_entropy
-                log_sums = tl.where(of_head, log_sum[:, None], log_sums)
-                entropies = tl.where(of_head, head_entropy[:, None], entropies)
-                chosen = chosen | took
-                start += HEADS[h]
-        a = (tl.load(advantage + at, mask=row_live, other=0.0) - shift) * scale
-        change = tl.where(row_live, log_prob - tl.load(old_log_prob + at, mask=row_live, other=0.0), 0.0)
-        ratio = tl.exp(change)
-        divergence = ratio - 1.0 - change
-        if CLIPPED:
-            free = ratio * a
-            bounded = tl.minimum(tl.maximum(ratio, 1.0 - clip), 1.0 + clip) * a
-            outside = tl.where(tl.abs(ratio - 1.0) > clip, 1.0, 0.0)
-            policy_loss = tl.where(free <= bounded, -free, -bounded)
-            slope = tl.where(free <= bounded, -free, 0.0)
-        else:
-            policy_loss = -log_prob * a
-            slope = -a
-        slope = (slope * part)[:, None]
-        if BOX:
-            grad = slope * z * inverse
-            std_grad = tl.sum(tl.where(own, slope * (z * z - 1.0) - entropy_coef * part[:, None], 0.0), 0)
-        else:
-            log_p = out - log_sums
-            p = tl.where(allowed, tl.exp(log_p), 0.0)
-            grad = tl.where(chosen, slope, 0.0) - slope * p
-            grad += entropy_coef * part[:, None] * tl.where(allowed, p * (log_p + entropies), 0.0)
-    if HAS_VALUE:
-        value = tl.sum(tl.where(j[None, :] == P, out, 0.0), 1)
-        wanted = tl.load(target + at, mask=row_live, other=0.0)
-        error = value - wanted
-        value_loss = 0.5 * error * error
-        # The larger of the squared error and that of the clipped value; value_clip < 0: none.
-        old = tl.load(old_value + at, mask=row_live, other=0.0)
-        moved = old + tl.minimum(tl.maximum(value - old, -value_clip), value_clip)
-        clipped_loss = tl.where(value_clip >= 0.0, 0.5 * (moved - wanted) * (moved - wanted), -1.0)
-        larger = clipped_loss > value_loss
-        error = tl.where(larger, tl.where(tl.abs(value - old) < value_clip, moved - wanted, 0.0), error)
-        value_loss = tl.where(larger, clipped_loss, value_loss)
-        grad = tl.where(j[None, :] == P, (value_coef * part * error)[:, None], grad)
-    return grad, std_grad, policy_loss, value_loss, entropy, divergence, outside
 
 
 @triton.jit
@@ -286,17 +171,8 @@ def _gradients(
     count_sum = tl.zeros((ROWS,), dtype=tl.float32)
 
     for turn in range(TURNS):
-        # Which step, environment and agent each row is of, in the order of memory.
         row = (turn * tl.num_programs(0) + tl.program_id(0)) * ROWS + tl.arange(0, ROWS)
-        if ENV_FASTEST:
-            e, rest = row % num_envs, row // num_envs
-            agent, t = rest % num_agents, rest // num_agents
-        else:
-            agent, rest = row % num_agents, row // num_agents
-            e, t = rest % num_envs, rest // num_envs
-        if GATHERED:
-            e = tl.load(envs + e)
-        e, t, agent = e.to(tl.int64), t.to(tl.int64), agent.to(tl.int64)
+        t, e, agent = locate(row, num_envs, num_agents, envs, GATHERED, ENV_FASTEST)
         live = tl.load(alive + t * alive_t + e * alive_e + agent * alive_k, mask=row < rows, other=0) != 0
         at = t * flat_t + e * flat_e + agent * flat_k
         part = live.to(tl.float32)
@@ -324,7 +200,7 @@ def _gradients(
             mask_at = mask + (t * mask_t + e * mask_e + agent * mask_k)[:, None] + (o.to(tl.int64) * mask_f)[None, :]
             allowed = allowed & (tl.load(mask_at, mask=live[:, None] & allowed, other=1) != 0)
         # fmt: off
-        grad, std_grad, policy, value, entropy, divergence, outside = _loss(
+        grad, std_grad, policy, value, entropy, divergence, outside = surrogate(
             out, part, at, live, actions + t * action_t + e * action_e + agent * action_k, action_f,
             allowed, old_log_prob, old_value, advantage, target, log_std,
             clip, value_clip, entropy_coef, value_coef, shift, scale,
@@ -380,20 +256,6 @@ def _gradients(
         tl.store(at_metrics + 1, tl.sum(value_sum, 0))
 
 
-@triton.jit
-def _add_up(partial, total, columns, stride, PROGRAMS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
-    """total = sum of the programs' rows, over the number of samples, which the last column counts."""
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    sums = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-    counts = tl.zeros((ROWS,), dtype=tl.float32)
-    for start in range(0, PROGRAMS, ROWS):
-        row = start + tl.arange(0, ROWS)
-        here = partial + row.to(tl.int64)[:, None] * stride + column[None, :]
-        sums += tl.load(here, mask=(row[:, None] < PROGRAMS) & (column[None, :] < columns), other=0.0)
-        counts += tl.load(partial + row.to(tl.int64) * stride + columns, mask=row < PROGRAMS, other=0.0)
-    tl.store(total + column, tl.sum(sums, 0) / tl.maximum(tl.sum(counts, 0), 1.0), mask=column < columns)
-
-
 class FusedUpdate:
     """Gradients and metrics of a minibatch for an ActorCritic of one or two hidden layers.
 
@@ -403,13 +265,10 @@ class FusedUpdate:
         clipped: PPO's loss, otherwise A2C's.
         samples: of the segments that it acts for.
         precision: of the products: "ieee", "tf32x3", "tf32" or "bf16". All sums are float32.
-        tiles: None: the division known to be fast.
+        tiles: None: those of update_tiles.
 
     Attributes:
-        total: float32, what `run` leaves: the gradients of all parameters end to end, then the METRICS.
-        flat_gradient: the view of `total` that holds the gradients.
-        gradients: parameter by parameter the view of `total` that holds its gradient.
-        metrics: the view of `total` that holds the METRICS.
+        sums: their totals are what `run` leaves.
     """
 
     def __init__(
@@ -422,45 +281,12 @@ class FusedUpdate:
         precision: str,
         tiles: UpdateTiles | None = None,
     ) -> None:
-        self.module, self.space, self.samples, self.precision = module, space, list(samples), precision
-        parameters = list(module.parameters())
-        device = parameters[0].device
-        layers = [module.actor] if module.critic is None else [module.actor, module.critic]
-        self.tiles = tiles or update_tiles(max(module.hidden))
-        ends = list(itertools.accumulate((p.numel() for p in parameters), initial=0))
-        offsets = {p: start for p, start in zip(parameters, ends[:-1], strict=True)}
-        columns = ends[-1] + len(METRICS)
-        if device.type == "cuda":
-            self._programs = self.tiles.programs * torch.cuda.get_device_properties(device).multi_processor_count
-        else:
-            self._programs = 3
-        self._partial = torch.zeros(len(self.samples) * self._programs, columns + 1, device=device)
-        self.total = torch.zeros(columns, device=device)
-        self.gradients = [self.total[start : start + p.numel()].view_as(p) for p, start in offsets.items()]
-        self.flat_gradient, self.metrics = self.total[: ends[-1]], self.total[ends[-1] :]
-        self._towers = [self._tower(tower, i, offsets, ends[-1]) for i, tower in enumerate(layers)]
-        self._clipped = clipped
-
-    def _tower(self, layers: torch.nn.ModuleList, index: int, offsets: dict, metrics: int) -> dict:
-        """What the kernel takes for the tower that bears the actor's head (0), or the critic's alone (1)."""
-        module = self.module
-        own = [
-            p for layer in (layers[0], layers[-1], module.actor_head, module.critic_head) for p in layer.parameters()
-        ]
-        log_std = own[0] if module.log_std is None else module.log_std
-        policy = self.space.num_outputs if index == 0 else 0
-        has_value = module.critic is None or index == 1
-        return {
-            "weights": own,
-            "log_std": log_std,
-            "to": [*(offsets[p] for p in own), offsets[log_std], metrics],
-            "constants": {
-                "P": policy,
-                "HEADS": () if isinstance(self.space, Box) else tuple(self.space.heads),
-                "OUTP": block(policy + has_value),
-                "HAS_VALUE": has_value,
-            },
-        }
+        self.module, self.samples, self.precision = module, list(samples), precision
+        self.tiles = tiles or update_tiles(module.hidden)
+        self._programs = self.tiles.programs * multiprocessors(samples[0].obs.device)
+        self.sums = Sums(module, len(self.samples) * self._programs)
+        alone = [False] if module.critic is None else [False, True]
+        self._towers = [Tower(module, space, self.sums, critic, clipped) for critic in alone]
 
     def run(self, envs: torch.Tensor | None, coefficients: torch.Tensor, moments: torch.Tensor) -> None:
         """Enqueue on PyTorch's current stream.
@@ -471,76 +297,22 @@ class FusedUpdate:
             moments: float32 (2,) or more: shift and scale of the advantages.
         """
         for i, s in enumerate(self.samples):
-            partial = self._partial[i * self._programs :]
+            arrays, numbers, constants = sample_arguments(s, envs, self.module, coefficients, moments)
+            partial = self.sums.partial[i * self._programs :]
             for tower in self._towers:
-                self._launch(s, tower, partial, envs, coefficients, moments)
-        columns = len(self.total)
-        _add_up[(triton.cdiv(columns, REDUCED),)](
-            self._partial, self.total, columns, columns + 1, PROGRAMS=len(self._partial), COLUMNS=REDUCED, ROWS=32
-        )
-
-    def _launch(
-        self,
-        s: Samples,
-        tower: dict,
-        partial: torch.Tensor,
-        envs: torch.Tensor | None,
-        coefficients: torch.Tensor,
-        moments: torch.Tensor,
-    ) -> None:
-        steps, all_envs, agents = s.log_prob.shape
-        num_envs = all_envs if envs is None else len(envs)
-        rows = steps * num_envs * agents
-        alive = s.alive.view(torch.uint8)
-        normalizer = self.module.normalizer
-        mask = s.mask if s.mask is not None else s.obs
-        h1, h2 = self.module.hidden[0], self.module.hidden[-1]
-        _gradients[(self._programs,)](
-            s.obs,
-            mask,
-            s.action,
-            alive,
-            s.log_prob,
-            s.value,
-            s.advantage,
-            s.target,
-            s.log_prob if envs is None else envs,
-            coefficients,
-            moments,
-            tower["log_std"],
-            s.log_prob if normalizer is None else normalizer.mean,
-            s.log_prob if normalizer is None else normalizer.variance,
-            0.0 if normalizer is None else normalizer.limit,
-            *tower["weights"],
-            partial,
-            rows,
-            num_envs,
-            agents,
-            *s.obs.stride(),
-            *mask.stride(),
-            *s.action.stride(),
-            *alive.stride(),
-            *s.log_prob.stride(),
-            partial.stride(0),
-            *tower["to"],
-            D=s.obs.shape[-1],
-            DP=block(s.obs.shape[-1]),
-            H1=h1,
-            H1P=block(h1),
-            H2=h2,
-            H2P=block(h2),
-            LAYERS=len(self.module.hidden),
-            TANH=self.module.activation == "tanh",
-            NORMALIZE=normalizer is not None,
-            BOX=isinstance(self.space, Box),
-            CLIPPED=self._clipped,
-            MASKED=s.mask is not None,
-            GATHERED=envs is not None,
-            ENV_FASTEST=s.env_fastest,
-            ROWS=self.tiles.rows,
-            TURNS=triton.cdiv(rows, self.tiles.rows * self._programs),
-            PRECISION=self.precision,
-            num_warps=self.tiles.warps,
-            maxnreg=self.tiles.registers,
-            **tower["constants"],
-        )
+                _gradients[(self._programs,)](
+                    *arrays,
+                    *tower.parameters,
+                    partial,
+                    *numbers,
+                    partial.stride(0),
+                    *tower.to,
+                    **constants,
+                    **tower.constants,
+                    ROWS=self.tiles.rows,
+                    TURNS=triton.cdiv(numbers[0], self.tiles.rows * self._programs),
+                    PRECISION=self.precision,
+                    num_warps=self.tiles.warps,
+                    maxnreg=self.tiles.registers,
+                )
+        self.sums.add_up()

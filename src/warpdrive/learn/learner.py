@@ -20,6 +20,7 @@ from warpdrive.sim.store import warp_array, warp_device
 
 if TYPE_CHECKING:
     from warpdrive.learn.fused_update import FusedUpdate
+    from warpdrive.learn.fused_wide import FusedWide
 
 __all__ = ["Learner", "run_length"]
 
@@ -98,12 +99,17 @@ class Learner:
         self.optimizer = Adam(parameters, self.rate, algorithm.adam_eps)
         clipped = isinstance(algorithm, PPO)
         self._loss = SurrogateLoss(space, clipped=clipped)
-        self._fused: FusedUpdate | None = None
-        if getattr(module, "fused", False):
-            from warpdrive.learn import fused_update  # not everywhere there is Triton
+        self._fused: FusedUpdate | FusedWide | None = None
+        fused = getattr(module, "fused", "")
+        if fused:
+            from warpdrive.learn import fused_update, fused_wide  # not everywhere there is Triton
 
-            products = module.products(samples[0].obs.dtype)
-            self._fused = fused_update.FusedUpdate(module, space, clipped=clipped, samples=samples, precision=products)
+            if fused == "wide":
+                self._fused = fused_wide.FusedWide(module, space, clipped=clipped, samples=samples)
+            else:
+                self._fused = fused_update.FusedUpdate(
+                    module, space, clipped=clipped, samples=samples, precision=module.products(samples[0].obs.dtype)
+                )
 
     def set_progress(self, progress: float) -> None:
         """Set what follows a schedule, for `progress` from 0 to 1 of training."""
@@ -198,12 +204,12 @@ class Learner:
             advantages = [taken(s, s.advantage, envs) for s in self.samples]
             moments = self._advantage_moments(advantages, [taken(s, s.alive, envs).float() for s in self.samples])
         fused.run(envs, self.coefficients, moments)
-        norm = torch.linalg.vector_norm(fused.flat_gradient)
-        fused.flat_gradient.mul_((self.algorithm.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
-        for parameter, gradient in zip(self.parameters, fused.gradients, strict=True):
+        norm = torch.linalg.vector_norm(fused.sums.flat_gradient)
+        fused.sums.flat_gradient.mul_((self.algorithm.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
+        for parameter, gradient in zip(self.parameters, fused.sums.gradients, strict=True):
             parameter.grad = gradient
         self.optimizer.step()
-        return torch.cat([fused.metrics, norm.reshape(1)])
+        return torch.cat([fused.sums.metrics, norm.reshape(1)])
 
     def _minibatch(self, envs: torch.Tensor | None, moments: torch.Tensor) -> torch.Tensor:
         """One optimiser step, with advantages shifted and scaled by `moments`; returns its metrics."""

@@ -147,7 +147,7 @@ class Trainer:
         if isinstance(module, ActorCritic):
             module.precision = self.precision
             kind = self.sim.store.group_obs_dtype(next(s.group for s in self.segments if s.policy == name))
-            module.fused = self.fuse and fusion(module, kind, self.sim.device) != ""
+            module.fused = fusion(module, kind, self.sim.device) if self.fuse else ""
         return module
 
     # ------------------------------------------------------------------ the loop

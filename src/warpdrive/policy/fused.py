@@ -4,16 +4,15 @@ import functools
 import importlib.util
 import os
 import shutil
-from typing import Literal
 
 import torch
 from torch import nn
 
-from warpdrive.policy.mlp import ActorCritic
+from warpdrive.policy.mlp import ActorCritic, Fusion
 
-__all__ = ["Fusion", "can_run_triton", "fusion"]
+__all__ = ["can_run_triton", "fusion"]
 
-Fusion = Literal["whole", ""]
+WIDE = True  # whether networks too wide for one kernel learn by two (warpdrive.learn.fused_wide)
 
 
 @functools.cache
@@ -29,7 +28,8 @@ def fusion(module: nn.Module, obs_dtype: torch.dtype, device: torch.device) -> F
 
     Returns:
         "whole": forward, loss and backward in one kernel (warpdrive.learn.fused_update), for weights, their gradients
-        and a tile of samples that fit a multiprocessor's registers and shared memory; "": by PyTorch's layers.
+        and a tile of samples that fit a multiprocessor's registers and shared memory; "wide": by the kernels of
+        warpdrive.learn.fused_wide, for layers of 65 to 256 features in bfloat16; "": by PyTorch's layers.
     """
     if type(module) is not ActorCritic or device.type != "cuda" or not can_run_triton():
         return ""
@@ -48,4 +48,9 @@ def _fits(module: ActorCritic, products: str) -> Fusion:
     # What the compiler's report on registers and shared memory allows (docs/design.md).
     narrow = module.obs_size <= 32 and outputs <= 16
     most = {"bf16": 128 if narrow else 64, "tf32": 128 if narrow else 64, "tf32x3": 64 if narrow else 0}[products]
-    return "whole" if max(module.hidden) <= most and module.obs_size <= 128 and outputs <= 64 else ""
+    if outputs > 64:
+        return ""
+    if max(module.hidden) <= most and module.obs_size <= 128:
+        return "whole"
+    wide = products == "bf16" and min(module.hidden) > 64 and max(module.hidden) <= 256 and module.obs_size < 128
+    return "wide" if WIDE and wide else ""

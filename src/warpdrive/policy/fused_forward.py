@@ -1,5 +1,6 @@
 """An actor-critic's outputs in one kernel, for rollouts: what lies between its layers never leaves the chip."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -28,11 +29,15 @@ class ForwardTiles(NamedTuple):
     stages: int
 
 
-def forward_tiles(widest: int) -> ForwardTiles:
-    """The division that was fastest on an H200 (benchmarks/fused.py) for hidden layers of up to `widest` features."""
-    if widest > 128:
+def forward_tiles(hidden: Sequence[int]) -> ForwardTiles:
+    """The division for hidden layers of these widths.
+
+    Of networks that have a layer of at most 128 features no tile is 64 samples high: their products are made by
+    mma.sync, not by wgmma, for which ptxas may write wrong code (docs/design.md, "Fused kernels").
+    """
+    if min(hidden) > 128:
         return ForwardTiles(rows=128, chunk=64, warps=8, stages=2)
-    return ForwardTiles(rows=64, chunk=64, warps=4, stages=1)
+    return ForwardTiles(rows=32, chunk=64, warps=4, stages=1)
 
 
 @triton.jit
@@ -64,17 +69,19 @@ def _tower(
     if LAYERS == 1:
         j = tl.arange(0, H1P)
         z = product(x, weight_tile(w1, i, j, w1_in, w1_out, D, H1), tl.zeros((ROWS, H1P), dtype=tl.float32), PRECISION)
-        return narrow(activate(z + bias_tile(b1, j, H1)[None, :], TANH, PRECISION), PRECISION)
-    k = tl.arange(0, H2P)
-    z2 = tl.zeros((ROWS, H2P), dtype=tl.float32)
-    for start in tl.range(0, H1P, CHUNK, num_stages=STAGES):
-        j = start + tl.arange(0, CHUNK)
-        z = product(
-            x, weight_tile(w1, i, j, w1_in, w1_out, D, H1), tl.zeros((ROWS, CHUNK), dtype=tl.float32), PRECISION
-        )
-        h = narrow(activate(z + bias_tile(b1, j, H1)[None, :], TANH, PRECISION), PRECISION)
-        z2 = product(h, weight_tile(w2, j, k, w2_in, w2_out, H1, H2), z2, PRECISION)
-    return narrow(activate(z2 + bias_tile(b2, k, H2)[None, :], TANH, PRECISION), PRECISION)
+        z += bias_tile(b1, j, H1)[None, :]
+    else:
+        k = tl.arange(0, H2P)
+        z = tl.zeros((ROWS, H2P), dtype=tl.float32)
+        for start in tl.range(0, H1P, CHUNK, num_stages=STAGES):
+            j = start + tl.arange(0, CHUNK)
+            first = product(
+                x, weight_tile(w1, i, j, w1_in, w1_out, D, H1), tl.zeros((ROWS, CHUNK), dtype=tl.float32), PRECISION
+            )
+            h = narrow(activate(first + bias_tile(b1, j, H1)[None, :], TANH, PRECISION), PRECISION)
+            z = product(h, weight_tile(w2, j, k, w2_in, w2_out, H1, H2), z, PRECISION)
+        z += bias_tile(b2, k, H2)[None, :]
+    return narrow(activate(z, TANH, PRECISION), PRECISION)
 
 
 @triton.jit
@@ -190,7 +197,7 @@ def fused_forward(
         obs: (B, D) float32 or bfloat16, best feature-major.
         weights: module.weights(kind): bfloat16 for "bf16", else float32.
         precision: of the products: "ieee", "tf32x3", "tf32" or "bf16". All sums are float32.
-        tiles: None: the division known to be fast.
+        tiles: None: those of forward_tiles.
 
     Returns:
         float32 (B, P + 1), feature-major.
@@ -201,7 +208,7 @@ def fused_forward(
     h1, h2 = first[0].shape[0], last[0].shape[0]
     separate = weights.critic is not None
     outputs = sum(weight.shape[0] for weight, _ in weights.heads)
-    tiles = tiles or forward_tiles(max(h1, h2))
+    tiles = tiles or forward_tiles(module.hidden)
     out = torch.empty((outputs, rows), dtype=torch.float32, device=obs.device).t()
     critic = weights.actor if weights.critic is None else weights.critic
     actor_head, critic_head = weights.heads[0], weights.heads[-1]

@@ -6,10 +6,22 @@ the second, both padded to powers of two by zeros.
 
 import os
 
+import torch
 import triton
 import triton.language as tl
 
-__all__ = ["INTERPRETED", "activate", "bias_tile", "block", "differentiate", "normalize", "product", "weight_tile"]
+__all__ = [
+    "INTERPRETED",
+    "activate",
+    "bias_tile",
+    "block",
+    "differentiate",
+    "multiprocessors",
+    "narrow",
+    "normalize",
+    "product",
+    "weight_tile",
+]
 
 # Triton's interpreter runs the kernels on the CPU, in tests. It cannot multiply bfloat16, and knows no assembly.
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
@@ -18,6 +30,11 @@ INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 def block(size: int, least: int = 16) -> int:
     """The length of the tile that `size` features go into: a power of two, and no shorter than a product needs."""
     return max(least, triton.next_power_of_2(size))
+
+
+def multiprocessors(device: torch.device) -> int:
+    """How many of the device's multiprocessors there are to fill; on the CPU, a few."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 3
 
 
 @triton.jit

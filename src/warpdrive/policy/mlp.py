@@ -13,8 +13,9 @@ from warpdrive.env.environment import positive_int
 from warpdrive.env.spaces import ActionSpace, Box
 from warpdrive.policy.normalizer import Normalizer
 
-__all__ = ["MLP", "PRECISIONS", "ActorCritic", "Precision", "Weights"]
+__all__ = ["MLP", "PRECISIONS", "ActorCritic", "Fusion", "Precision", "Weights"]
 
+Fusion = Literal["whole", "wide", ""]
 Precision = Literal["auto", "float32", "tf32", "bf16"]
 PRECISIONS = get_args(Precision)
 
@@ -28,7 +29,8 @@ class MLP:
         activation: of the hidden layers.
         normalize_obs: whether observations are normalised by their running mean and variance.
         init_log_std: logarithm of the standard deviation of continuous actions at the start.
-        separate_value: whether the critic has hidden layers of its own.
+        separate_value: whether the critic has hidden layers of its own: slower, but steadier where returns are large
+            and would drown the policy's gradients in shared layers.
 
     Raises:
         ValueError: a width that is no positive integer, an unknown activation, a deviation that is not finite.
@@ -118,11 +120,12 @@ class ActorCritic(nn.Module):
         activation, hidden: as in the description; obs_size: D; num_outputs: P.
         precision: of the products: "auto" (as the observations), "float32", "tf32" (float32 where there are no fused
             kernels) or "bf16".
-        fused: whether it runs as a kernel of Triton when no gradients are wanted, see warpdrive.policy.fused.
+        fused: which kernels of Triton it learns by, see warpdrive.policy.fused, or "": none; if any, one computes its
+            outputs when no gradients are wanted.
     """
 
     precision: Precision = "auto"
-    fused: bool = False
+    fused: Fusion = ""
 
     def __init__(self, description: MLP, obs_size: int, space: ActionSpace, generator: torch.Generator) -> None:
         super().__init__()

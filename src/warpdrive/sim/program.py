@@ -63,7 +63,7 @@ def _warp_barrier(): ...
     return here;
 #endif
 """)
-def _block_any(here: bool) -> bool: ...
+def _block_any(here: bool) -> bool: ...  # type: ignore[empty-body]
 
 
 @wp.func_native("""
@@ -73,7 +73,7 @@ def _block_any(here: bool) -> bool: ...
     return here;
 #endif
 """)
-def _warp_any(here: bool) -> bool: ...
+def _warp_any(here: bool) -> bool: ...  # type: ignore[empty-body]
 
 
 @dataclass(frozen=True)
@@ -367,8 +367,8 @@ class Program:
             lines.append("    for _ in range(num_steps):")
             lines.append("        if inside and randomize != 0:")
             for name in self.env.groups:
-                call = f"randomize_{name}(s, s.{name}, env, {{}})"
-                lines += self._fused_call(indent + "    ", unit, name, f"r_{name}", call)
+                draw = f"randomize_{name}(s, s.{name}, env, {{}})"
+                lines += self._fused_call(indent + "    ", unit, name, f"r_{name}", draw)
             lines.append(f"        {barrier}_barrier()")
         lines.append(f"{indent}here = inside")
         entered = False

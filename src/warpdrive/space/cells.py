@@ -33,6 +33,7 @@ class Cells(State):
     cell: PerAgent[int]  # in which the agent stood when it was sorted
     cell_start: PerEnv[int, "cell_bounds"]  # type: ignore[name-defined]  # noqa: F821 - of each cell in cell_members
     cell_members: PerEnv[int, "cell_slots"]  # type: ignore[name-defined]  # noqa: F821 - agents, cell after cell
+    cell_place: PerEnv[wp.vec3, "cell_slots"]  # type: ignore[name-defined]  # noqa: F821 - of each of them: see in_order
     cell_sums: PerEnv[int, "cell_blocks"]  # type: ignore[name-defined]  # noqa: F821 - agents in a block of cells
 
     cell_low: Param[wp.vec3]  # corner of the grid

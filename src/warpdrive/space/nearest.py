@@ -11,20 +11,18 @@ from typing import Any
 
 import warp as wp
 
-from warpdrive.space.cells import CHOICE, SLACK, along, coordinates
+from warpdrive.space.cells import CHOICE
 from warpdrive.space.position import place_of, range_of
+from warpdrive.space.rings import walk
 
-__all__ = ["nearest_of", "nearest_to"]
+__all__ = ["NO_KEY", "key_of", "low_bits", "nearest_of", "nearest_to", "on_gpu", "search_cells"]
 
 BATCH = 4  # agents that are looked at together
-FIRST_RING = 1  # cells on each side of the own one that are looked into at once
-NEARLY = wp.constant(0.99999)  # of a distance, so much less that rounding does not make up for it
 NO_KEY = wp.uint32(0xFFFFFFFF)
 INDEX = wp.constant(wp.uint64(0xFFFFFFFF))
 WIDTH = wp.constant(wp.uint64(32))  # bits of an index
 
 
-# On the CPU or on a GPU: known when Warp compiles, so that only one of two branches is left.
 @wp.func_native("""
 #if defined(__CUDA_ARCH__)
     return true;
@@ -32,7 +30,8 @@ WIDTH = wp.constant(wp.uint64(32))  # bits of an index
     return false;
 #endif
 """)
-def on_gpu() -> bool: ...
+def on_gpu() -> bool:  # type: ignore[empty-body]
+    """Whether this is compiled for a GPU; then only one of two branches is left."""
 
 
 @wp.func
@@ -56,24 +55,6 @@ def low_bits(count: int) -> wp.uint32:
     bits = bits | (bits >> wp.uint32(4))
     bits = bits | (bits >> wp.uint32(8))
     return bits | (bits >> wp.uint32(16))
-
-
-@wp.func
-def beyond(s: Any, u: wp.vec3, x: int, y: int, z: int, ring: int) -> float:
-    """A length that all agents outside the box of cells around one are farther away than; infinity: there are none."""
-    least = float(wp.inf)
-    at = wp.vec3i(x, y, z)
-    count = wp.vec3i(s.cell_columns, s.cell_rows, s.cell_planes)
-    for axis in range(3):
-        before = at[axis] - ring  # the first cell of the box
-        behind = at[axis] + ring + 1  # the first one after it
-        if before > 0:
-            gap = u[axis] - float(before) - SLACK * (wp.abs(u[axis]) + float(before))
-            least = wp.min(least, gap * s.cell_side[axis])
-        if behind < count[axis]:
-            gap = float(behind) - u[axis] - SLACK * (wp.abs(u[axis]) + float(behind))
-            least = wp.min(least, gap * s.cell_side[axis])
-    return least * NEARLY
 
 
 @functools.cache
@@ -168,49 +149,31 @@ def compare_short(position: tuple[str, ...], dimensions: int, k: int, group: str
 @functools.cache
 def search_cells(position: tuple[str, ...], dimensions: int, k: int, group: str | None) -> Any:
     """The Warp function `(s, env, place, besides, limit)` that looks into cells, ring by ring around the own one."""
-    place_at, in_cells, bounds = place_of(position, dimensions), coordinates(dimensions), range_of(group)
+    place_at, bounds = place_of(position, dimensions), range_of(group)
     last, unpacked = k - 1, unpack(k)
     Keys = wp.types.vector(k, wp.uint64)
 
     @wp.func
-    def search(s: Any, env: int, place: Any, besides: int, limit: float):
-        keys = Keys(bound_key(limit))
+    def consider(s: Any, env: int, slot: int, place: Any, besides: int, limit: float, keys: Keys):
         first, end = bounds(s)
-        u = in_cells(s, place)
-        x, y, z = along(u[0], s.cell_columns), along(u[1], s.cell_rows), along(u[2], s.cell_planes)
-        inner = int(-1)  # the box of cells up to this distance from the own one has been looked into
-        outer = int(FIRST_RING)
-        while inner < outer:
-            for pz in range(wp.max(z - outer, 0), wp.min(z + outer, s.cell_planes - 1) + 1):
-                for py in range(wp.max(y - outer, 0), wp.min(y + outer, s.cell_rows - 1) + 1):
-                    # Cells of a row lie one after the other: a whole row is one run, or two left and right of the box.
-                    row = (pz * s.cell_rows + py) * s.cell_columns
-                    split = wp.abs(pz - z) <= inner and wp.abs(py - y) <= inner
-                    left = wp.max(x - outer, 0)
-                    right = wp.min(x + outer, s.cell_columns - 1)
-                    slot = s.cell_start[env, row + left]
-                    stop = s.cell_start[env, row + right + 1]
-                    skip_from = stop
-                    skip_to = stop
-                    if split:
-                        skip_from = s.cell_start[env, row + wp.max(x - inner, 0)]
-                        skip_to = s.cell_start[env, row + wp.min(x + inner, s.cell_columns - 1) + 1]
-                    while slot < stop:
-                        if slot == skip_from:
-                            slot = skip_to
-                        if slot < stop:
-                            other = s.cell_members[env, slot]
-                            if other != besides and other >= first and other < end:
-                                key = key_of(wp.length_sq(place_at(s, env, other) - place), other)
-                                if key < keys[last] and s.active[env, other]:
-                                    for j in range(last, 0, -1):
-                                        keys[j] = wp.min(keys[j], wp.max(keys[j - 1], key))
-                                    keys[0] = wp.min(keys[0], key)
-                        slot += 1
-            inner = outer
-            least = beyond(s, u, x, y, z, outer)
-            if least <= 0.0 or (least < wp.inf and least * least <= wp.cast(wp.uint32(keys[last] >> WIDTH), float)):
-                outer += 1
+        other = s.cell_members[env, slot]
+        if other != besides and other >= first and other < end:
+            key = key_of(wp.length_sq(place_at(s, env, other) - place), other)
+            if key < keys[last] and s.active[env, other]:
+                for j in range(last, 0, -1):
+                    keys[j] = wp.min(keys[j], wp.max(keys[j - 1], key))
+                keys[0] = wp.min(keys[0], key)
+        return keys
+
+    @wp.func
+    def farthest(s: Any, keys: Keys, limit: float) -> float:
+        return wp.cast(wp.uint32(keys[last] >> WIDTH), float)
+
+    walked = walk(dimensions, consider, farthest)
+
+    @wp.func
+    def search(s: Any, env: int, place: Any, besides: int, limit: float):
+        keys = walked(s, env, place, besides, limit, Keys(bound_key(limit)))
         index, square = unpacked(keys)
         return index, square
 

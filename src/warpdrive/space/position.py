@@ -1,4 +1,4 @@
-"""Functions that read fields by names known only when they are made: where an agent stands, who is in a group."""
+"""Functions for fields whose names are known only when they are made: where an agent stands, who is in a group."""
 
 import functools
 import linecache
@@ -6,7 +6,7 @@ from typing import Any
 
 import warp as wp
 
-__all__ = ["Vector", "place_of", "range_of"]
+__all__ = ["Vector", "place_of", "put_number", "range_of"]
 
 Vector = {1: wp.types.vector(1, float), 2: wp.vec2, 3: wp.vec3}  # dimensions -> type of a place
 
@@ -43,3 +43,12 @@ def range_of(group: str | None) -> Any:
         return _written("range of all", "def range_of_all(s: Any):\n    return int(0), s.num_agents\n")
     source = f"def range_of_group(s: Any):\n    return s.{group}.first, s.{group}.first + s.{group}.count\n"
     return _written(f"range of {group}", source)
+
+
+@functools.cache
+def put_number(field: str) -> Any:
+    """The Warp function `(s, env, agent, slot, number)` that writes to a field of several numbers for each agent."""
+    source = (
+        f"def put(s: Any, env: int, agent: int, slot: int, number: int):\n    s.{field}[env, agent, slot] = number\n"
+    )
+    return _written(f"put {field}", source)

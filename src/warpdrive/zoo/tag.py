@@ -30,6 +30,8 @@ class TagState(wd.space.Cells):
     heading: wd.PerAgent[float]  # radians, from 0 to 2 pi
     speed: wd.PerAgent[float]
     acceleration: wd.PerAgent[float]
+    # The nearest others of each, where all are sorted into cells.
+    near: wd.PerEnv[int, "near_agents", "near_slots"]  # type: ignore[name-defined]  # noqa: F821
     tagged_by: wd.PerAgent[int]  # of a runner: the tagger that reached it in this step, or -1
 
     side: wd.Param[float]  # of the square
@@ -244,15 +246,18 @@ def see_all(s: Any, obs: Any, env: int, i: int, agent: int):
 
 
 @functools.cache
-def see_nearest(slots: int, by_cells: bool) -> Any:
-    """Make the function that writes what one agent sees of its `slots` nearest others in the game."""
-    find = wd.space.Search("position", cells=by_cells).nearest(slots)
+def see_nearest(slots: int, listed: bool) -> Any:
+    """The function that writes what one agent sees of its `slots` nearest others; `listed`: they stand in `near`."""
+    find = wd.space.Search("position", cells=False).nearest(slots)
     Indices = wp.types.vector(slots, int)
 
     @wp.func
     def see(s: Any, obs: Any, env: int, i: int, agent: int):
         nearest = Indices(-1)
-        if s.active[env, agent]:
+        if wp.static(listed):
+            for k in range(slots):
+                nearest[k] = s.near[env, agent, k]
+        elif s.active[env, agent]:
             nearest, _ = find(s, env, agent)
         x_axis = frame(s, env, agent)
         for k in range(slots):
@@ -263,9 +268,9 @@ def see_nearest(slots: int, by_cells: bool) -> Any:
 
 
 @functools.cache
-def observe_phases(slots: int | None, by_cells: bool) -> tuple[Any, Any]:
-    """The observe phases of both groups: of the nearest `slots` others, by cells or by comparing all; None: of all."""
-    see = see_all if slots is None else see_nearest(slots, by_cells)
+def observe_phases(slots: int | None, listed: bool) -> tuple[Any, Any]:
+    """The observe phases of both groups: of the nearest `slots` others, listed or to be found; None: of all."""
+    see = see_all if slots is None else see_nearest(slots, listed)
 
     @wd.per_agent("taggers")
     def observe_tagger(s: TagState, env: int, i: int):
@@ -455,8 +460,10 @@ class Tag(wd.Env):
         near, agents, corner = wd.space.Search("position"), num_taggers + num_runners, (grid_length, grid_length)
         cells = False if use_full_observation else None
         layout = near.layout(agents, (0.0, 0.0), corner, neighbours=slots, cells=cells)
-        look = observe_phases(None if use_full_observation else slots, bool(layout.shape))
-        self.observe = (*layout.phases, *look)
+        listed = bool(layout.shape)
+        find = wd.space.Search("position", cells=True).nearest_phases(slots, into="near") if listed else ()
+        look = observe_phases(None if use_full_observation else slots, listed)
+        self.observe = (*layout.phases, *find, *look)
         action = wd.MultiDiscrete(num_acceleration_levels + 1, num_turn_levels + 1)
         super().__init__(
             groups={
@@ -489,7 +496,7 @@ class Tag(wd.Env):
                 "fixed_start": fixed_start,
                 "start_seed": start_seed,
             },
-            sizes=layout.sizes,
+            sizes={**layout.sizes, "near_agents": agents if listed else 1, "near_slots": slots if listed else 1},
             episode_length=episode_length,
         )
 

@@ -1,0 +1,78 @@
+"""The walk through cell lists that every search for the nearest makes: ring by ring around the own cell."""
+
+import functools
+from typing import Any
+
+import warp as wp
+
+from warpdrive.space.cells import SLACK, along, coordinates
+
+__all__ = ["walk"]
+
+FIRST_RING = 1  # cells on each side of the own one that are looked into at once
+NEARLY = wp.constant(0.99999)  # of a distance, so much less that rounding does not make up for it
+
+
+@wp.func
+def beyond(s: Any, u: wp.vec3, x: int, y: int, z: int, ring: int) -> float:
+    """A length that all agents outside the box of cells around one are farther away than; infinity: there are none."""
+    least = float(wp.inf)
+    at = wp.vec3i(x, y, z)
+    count = wp.vec3i(s.cell_columns, s.cell_rows, s.cell_planes)
+    for axis in range(3):
+        before = at[axis] - ring  # the first cell of the box
+        behind = at[axis] + ring + 1  # the first one after it
+        if before > 0:
+            gap = u[axis] - float(before) - SLACK * (wp.abs(u[axis]) + float(before))
+            least = wp.min(least, gap * s.cell_side[axis])
+        if behind < count[axis]:
+            gap = float(behind) - u[axis] - SLACK * (wp.abs(u[axis]) + float(behind))
+            least = wp.min(least, gap * s.cell_side[axis])
+    return least * NEARLY
+
+
+@functools.cache
+def walk(dimensions: int, consider: Any, farthest: Any) -> Any:
+    """The Warp function `(s, env, place, besides, limit, keys)` that goes through the cells and returns the keys.
+
+    Args:
+        consider: `(s, env, slot, place, besides, limit, keys)` of a slot of the lists; returns the keys, with that
+            agent's among them if it belongs there.
+        farthest: `(s, keys, limit)`: the squared distance from which on no agent can change the keys.
+    """
+    in_cells = coordinates(dimensions)
+
+    @wp.func
+    def walked(s: Any, env: int, place: Any, besides: int, limit: float, keys: Any):
+        u = in_cells(s, place)
+        x, y, z = along(u[0], s.cell_columns), along(u[1], s.cell_rows), along(u[2], s.cell_planes)
+        inner = int(-1)  # the box of cells up to this distance from the own one has been looked into
+        outer = int(FIRST_RING)
+        while inner < outer:
+            for pz in range(wp.max(z - outer, 0), wp.min(z + outer, s.cell_planes - 1) + 1):
+                for py in range(wp.max(y - outer, 0), wp.min(y + outer, s.cell_rows - 1) + 1):
+                    # Cells of a row lie one after the other: a whole row is one run, or two left and right of the box.
+                    row = (pz * s.cell_rows + py) * s.cell_columns
+                    split = wp.abs(pz - z) <= inner and wp.abs(py - y) <= inner
+                    left = wp.max(x - outer, 0)
+                    right = wp.min(x + outer, s.cell_columns - 1)
+                    slot = s.cell_start[env, row + left]
+                    stop = s.cell_start[env, row + right + 1]
+                    skip_from = stop
+                    skip_to = stop
+                    if split:
+                        skip_from = s.cell_start[env, row + wp.max(x - inner, 0)]
+                        skip_to = s.cell_start[env, row + wp.min(x + inner, s.cell_columns - 1) + 1]
+                    while slot < stop:
+                        if slot == skip_from:
+                            slot = skip_to
+                        if slot < stop:
+                            keys = consider(s, env, slot, place, besides, limit, keys)
+                        slot += 1
+            inner = outer
+            least = beyond(s, u, x, y, z, outer)
+            if least <= 0.0 or (least < wp.inf and least * least <= farthest(s, keys, limit)):
+                outer += 1
+        return keys
+
+    return walked
