@@ -100,6 +100,28 @@ class _LinearRelu(torch.autograd.Function):
         return grad_x, (x.t() @ grad).t(), (ones @ grad)[0]
 
 
+class _LinearTanh(torch.autograd.Function):
+    """tanh(x W^T + b), feature-major all the way, so that no pass over memory meets two orders of it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        z = torch.addmm(bias[:, None], weight, x.t())
+        if z.is_cuda or z.dtype != torch.float32:
+            z.tanh_()
+        else:  # 2 sigmoid(2 z) - 1, off by 2e-7 at most: on a CPU in a quarter of the time of PyTorch's tanh
+            z.mul_(2.0).sigmoid_().mul_(2.0).sub_(1.0)
+        ctx.save_for_backward(x, weight, z)
+        return z.t()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]:
+        x, weight, y = ctx.saved_tensors
+        grad = grads[0].t()
+        grad = torch.ops.aten.tanh_backward(grad, y)
+        grad_x = (weight.t() @ grad).t() if ctx.needs_input_grad[0] else None
+        return grad_x, grad @ x, grad @ torch.ones(grad.shape[1], dtype=grad.dtype, device=grad.device)
+
+
 class Weights(NamedTuple):
     """Weights and biases, layer by layer, of the hidden layers of actor and critic and of the heads."""
 
@@ -192,7 +214,7 @@ class ActorCritic(nn.Module):
             if self.activation == "relu":
                 x = _LinearRelu.apply(x, weight, bias)
             else:
-                x = torch.tanh(torch.addmm(bias, x, weight.t()))
+                x = _LinearTanh.apply(x, weight, bias)
         return x
 
 
