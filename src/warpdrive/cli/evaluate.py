@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from warpdrive.cli.options import Parser
-from warpdrive.env.environment import positive_int
 from warpdrive.learn.evaluation import Outcome, load_trained, play
-from warpdrive.learn.matches import Matches, matches
+from warpdrive.learn.matches import Matches, matches, require_episodes
 from warpdrive.sim.simulator import Simulator, choose_device
 
 __all__ = ["evaluate", "replay"]
@@ -49,6 +48,7 @@ def evaluate(args: Sequence[str]) -> int:
         parser.print_help()
         return 0 if args else 2
     options = parser.parse(args)
+    require_episodes(options.episodes)
     against = [options.against] if isinstance(options.against, str) else options.against
     if against and not options.matches:
         raise ValueError("--against names other checkpoints for --matches; give --matches as well")
@@ -105,7 +105,7 @@ def _trained_and_random(options: Any) -> dict[str, Any]:
 
     device = choose_device(options.device)
     trained = load_trained(options.checkpoint)
-    sim = Simulator(trained.env, positive_int("episodes", options.episodes), device=device, seed=options.seed)
+    sim = Simulator(trained.env, options.episodes, device=device, seed=options.seed)
     groups = list(trained.env.groups)
     pairings: dict[str, set[str]] = {"all trained": set()}
     if len(groups) > 1:

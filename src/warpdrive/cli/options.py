@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +20,16 @@ __all__ = ["ALGORITHMS", "CONFIGS", "Parser", "algorithm_of", "configuration", "
 
 CONFIGS = Path(__file__).parent.parent / "zoo" / "configs"
 ALGORITHMS = {"PPO": PPO, "A2C": A2C}
+KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a text",
+    "dict[str, str]": "names by group, such as '{runners: taggers}'",
+    "list[str]": "names, such as '[taggers]'",
+    "list[int]": "a list of whole numbers, such as '[64, 64]'",
+    "tuple[int, ...]": "several whole numbers",
+}
 
 
 class Parser(jsonargparse.ArgumentParser):
@@ -36,7 +47,33 @@ class Parser(jsonargparse.ArgumentParser):
             if name.startswith("--") and name not in known and not name.startswith(("--assign.", "--opponents.")):
                 near = difflib.get_close_matches(name, sorted(known), 1, 0.6)
                 raise ValueError(f"unknown option {name}" + (f"; did you mean {near[0]}?" if near else ""))
-        return self.parse_args(args)
+        try:
+            options = self.parse_args(args)
+        except jsonargparse.ArgumentError as error:
+            raise jsonargparse.ArgumentError(None, _plain_words(str(error))) from None
+        target = Path(options.get("json") or "")
+        if not target.parent.is_dir():  # said before the work, not after it
+            raise ValueError(f"--json: there is no folder {str(target.parent)!r} to write {target.name!r} into")
+        return options
+
+
+def _plain_words(text: str) -> str:
+    """What jsonargparse says of a value that does not fit, as one sentence; other messages as they are."""
+    text = re.sub(r"\s+", " ", text)
+    kinds_of_it = r"(?:.*Subtypes: \[(.*)\] Errors: .*|Expected an? (.*)\. )"
+    found = re.search(rf'Parser key "([^"]+)": {kinds_of_it}(?:Given|Got) value: (.*)$', text)
+    if not found:
+        return text
+    key, several, one, value = found.groups()
+    kinds = [one] if one else re.split(r", (?![^\[]*\])", several)
+    return f"{key} must be {' or '.join(_kind(kind) for kind in kinds if 'NoneType' not in kind)}, got {value}"
+
+
+def _kind(name: str) -> str:
+    choices = re.findall(r"'([^']*)'", name.removeprefix("typing.Literal")) if "Literal" in name else []
+    if choices:
+        return "one of " + ", ".join(choices) if len(choices) > 1 else repr(choices[0])
+    return KINDS.get(re.sub(r"<class '(.*)'>", r"\1", name), name)
 
 
 def underscored(arg: str) -> str:

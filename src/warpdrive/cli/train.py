@@ -263,7 +263,10 @@ def train(args: Sequence[str], began: float = 0.0) -> int:
     if resume is not None:
         trainer.load(folder / "checkpoint.pt")
     start.end("simulator")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--out: cannot make the folder {str(folder)!r}: {error.strerror}") from None
     (folder / "config.yaml").write_text(yaml.safe_dump(_plain(settings), sort_keys=False), encoding="utf-8")
     return _run(trainer, settings, folder, label, started, start)
 

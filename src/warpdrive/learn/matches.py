@@ -16,7 +16,7 @@ from warpdrive.learn.evaluation import Outcome, Player, Trained, load_trained, p
 from warpdrive.learn.interval import CONFIDENCE
 from warpdrive.sim.simulator import Simulator, choose_device
 
-__all__ = ["Match", "Matches", "matches", "pairings"]
+__all__ = ["Match", "Matches", "matches", "pairings", "require_episodes"]
 
 TRAINED = "trained"
 MOST = 64  # pairings of which all are played
@@ -108,6 +108,12 @@ def pairings(players: Mapping[str, Sequence[str]]) -> tuple[list[dict[str, str]]
     return [dict(zip(players, names, strict=True)) for names in chosen], complete
 
 
+def require_episodes(episodes: int) -> None:
+    """Raise a ValueError unless there are enough episodes for an interval."""
+    if isinstance(episodes, bool) or not isinstance(episodes, int) or episodes < 2:
+        raise ValueError(f"episodes must be an integer of at least 2, for an interval needs two; got {episodes!r}")
+
+
 def matches(
     checkpoint: str | Path,
     *,
@@ -136,8 +142,7 @@ def matches(
         CheckpointError: a checkpoint cannot be used.
         ValueError: an argument that does not fit; the sentence says which.
     """
-    if isinstance(episodes, bool) or not isinstance(episodes, int) or episodes < 2:
-        raise ValueError(f"episodes must be an integer of at least 2, for an interval needs two; got {episodes!r}")
+    require_episodes(episodes)
     trained = load_trained(checkpoint)
     checkpoints = {TRAINED: trained}
     for path in against:

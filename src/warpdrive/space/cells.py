@@ -172,12 +172,14 @@ def corners(low: Any, high: Any, dimensions: int) -> tuple[tuple[float, ...], tu
     both = []
     for name, value in (("low", low), ("high", high)):
         try:
-            corner = tuple(float(x) for x in value)
-        except TypeError:
+            corner = () if any(isinstance(x, str) for x in value) else tuple(float(x) for x in value)
+        except (TypeError, ValueError, OverflowError):
             corner = ()
         if len(corner) != dimensions or not all(map(math.isfinite, corner)):
             raise ValueError(f"{name} must be {dimensions} finite numbers, one a dimension, got {value!r}")
         both.append(corner)
+    if not all(math.isfinite(b - a) for a, b in zip(*both, strict=True)):
+        raise ValueError(f"high - low must be finite on every axis, got {high!r} and {low!r}")
     if not all(a < b for a, b in zip(*both, strict=True)):
         raise ValueError(f"high must be greater than low on every axis, got {high!r} and {low!r}")
     return both[0], both[1]

@@ -1,6 +1,9 @@
 """What an author makes: a search for neighbours by the fields that hold positions."""
 
+import keyword
 from typing import Any
+
+import warp as wp
 
 from warpdrive.env.environment import positive_int
 from warpdrive.env.phases import Phase
@@ -19,6 +22,21 @@ CELLS_FROM = 200
 def per_cell(neighbours: int) -> float:
     """Agents that a cell should hold on average when so many neighbours are sought."""
     return max(1.0, neighbours / 4)
+
+
+def _is_name(value: Any) -> bool:
+    """Whether a field or group can be called so."""
+    return isinstance(value, str) and value.isidentifier() and not keyword.iskeyword(value)
+
+
+def _require_group(among: Any) -> None:
+    if among is not None and not _is_name(among):
+        raise ValueError(f"among must be a group's name or None, got {among!r}")
+
+
+def _require_choice(cells: Any) -> None:
+    if not (cells is None or isinstance(cells, bool)):
+        raise ValueError(f"cells must be True, False or None, got {cells!r}")
 
 
 class Search:
@@ -42,16 +60,15 @@ class Search:
         self, position: str | tuple[str, ...], *, dimensions: int | None = None, cells: bool | None = None
     ) -> None:
         names = (position,) if isinstance(position, str) else position
-        if not (isinstance(names, tuple) and names and all(isinstance(n, str) and n.isidentifier() for n in names)):
+        if not (isinstance(names, tuple) and names and all(_is_name(n) for n in names)):
             raise ValueError(f"position must be a field's name or a tuple of names, got {position!r}")
         if dimensions is None:
             dimensions = 2 if isinstance(position, str) else len(names)
-        if dimensions not in (1, 2, 3):
+        if isinstance(dimensions, bool) or not isinstance(dimensions, int) or not 1 <= dimensions <= 3:
             raise ValueError(f"dimensions must be 1, 2 or 3, got {dimensions!r}")
         if len(names) not in (1, dimensions):
             raise ValueError(f"position must name one field, or one for each of {dimensions} dimensions, got {names}")
-        if cells not in (True, False, None):
-            raise ValueError(f"cells must be True, False or None, got {cells!r}")
+        _require_choice(cells)
         self.position, self.dimensions, self.by_cells = names, dimensions, cells
 
     def nearest(self, k: int, among: str | None = None) -> Any:
@@ -64,6 +81,7 @@ class Search:
             k: number of neighbours; up to 16 are kept in registers on a GPU.
             among: the group to search; None: all agents.
         """
+        _require_group(among)
         return nearest_of(self.position, self.dimensions, self.by_cells, positive_int("k", k), among)
 
     def nearest_phases(self, k: int, into: str, among: str | None = None) -> tuple[Phase, ...]:
@@ -82,7 +100,8 @@ class Search:
         Raises:
             ValueError: into is no name.
         """
-        if not (isinstance(into, str) and into.isidentifier()):
+        _require_group(among)
+        if not _is_name(into):
             raise ValueError(f"into must be a field's name, got {into!r}")
         return nearest_phases(self.position, self.dimensions, self.by_cells, positive_int("k", k), among, into)
 
@@ -91,6 +110,7 @@ class Search:
 
         It returns what that of `nearest` does. The place is a wp.vec2, or as many numbers as there are dimensions.
         """
+        _require_group(among)
         return nearest_to(self.position, self.dimensions, self.by_cells, positive_int("k", k), among)
 
     def fold(self, function: Any, among: str | None = None) -> Any:
@@ -104,6 +124,9 @@ class Search:
             function: a @wp.func.
             among: the group to search; None: all agents.
         """
+        _require_group(among)
+        if not isinstance(function, wp.Function):
+            raise ValueError(f"function must be a @wp.func, got {function!r}")
         return fold_within(self.position, self.dimensions, self.by_cells, function, among)
 
     def layout(self, agents: int, low: Any, high: Any, *, neighbours: int = 8, cells: bool | None = None) -> Layout:
@@ -121,6 +144,7 @@ class Search:
         positive_int("agents", agents)
         positive_int("neighbours", neighbours)
         a, b = corners(low, high, self.dimensions)
+        _require_choice(cells)
         if cells is None:
             cells = self.by_cells if self.by_cells is not None else agents >= CELLS_FROM
         elif self.by_cells and not cells:
