@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from warpdrive.env.spaces import Box, Discrete, MultiDiscrete
+from warpdrive.policy import mlp
 from warpdrive.policy.mlp import MLP
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -118,3 +119,18 @@ def test_bad_descriptions_are_refused(make, sentence):
     with pytest.raises(ValueError) as error:
         make()
     assert str(error.value) == sentence
+
+
+def test_layers_of_tanh_are_those_of_float64():
+    """What comes out is off by the rounding of numbers near 1, and the gradients are those of torch.tanh."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.cat([torch.linspace(-12, 12, 2001), torch.logspace(-12, 0, 500)])[:, None].requires_grad_()
+    weight, bias = torch.ones(1, 1, requires_grad=True), torch.zeros(1, requires_grad=True)
+    out = mlp._LinearTanh.apply(x, weight, bias)
+    assert float((out.double() - x.double().tanh()).detach().abs().max()) < 2e-7
+    toward = torch.randn(out.shape, generator=generator)
+    gradients = torch.autograd.grad((out * toward).sum(), (x, weight, bias))
+    wide = [tensor.detach().double().requires_grad_() for tensor in (x, weight, bias)]
+    expected = torch.autograd.grad(((wide[0] @ wide[1].t() + wide[2]).tanh() * toward).sum(), wide)
+    for found, wanted in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
