@@ -289,6 +289,8 @@ def wide_choices(w: Workload) -> list[WideTiles]:
     if w.policy.hidden[0] <= 128:
         return []
     others = [{"stages": 1}, {"chunk": 32}, {"rows": 64}, {"sum_stages": 2}, {"sum_features": 64, "sum_warps": 4}]
+    small = {"rows": 64, "warps": 4}  # several programs, that wait at different times
+    others += [small | {"programs": 2}, small | {"programs": 3, "stages": 1}, small | {"programs": 2, "chunk": 128}]
     return [WideTiles(), *(WideTiles(**other) for other in others)]
 
 
