@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import torch
-
 import warpdrive as wd
 
 ROOT = Path(__file__).parent.parent
@@ -30,7 +28,7 @@ def test_its_lines_of_use_run(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     import meet_again
 
-    scope = {"wd": wd, "torch": torch, "Meet": meet_again.Meet}
+    scope = {"wd": wd, "Meet": meet_again.Meet}
     exec(USE, scope)
     sim = scope["sim"]
     assert sim.obs["walkers"].shape == (2000, 4, 2)

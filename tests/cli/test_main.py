@@ -9,10 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from warpdrive.cli.main import main
 from warpdrive.learn.checkpoint import load_checkpoint
+from warpdrive.learn.learner import Learner
 
 SMALL = ["--num-envs", "8", "--env.num_taggers", "2", "--env.num_runners", "3", "--env.episode_length", "20"]
 SMALL += ["--algorithm.rollout_steps", "10", "--policies.taggers.hidden", "[16]", "--policies.runners.hidden", "[16]"]
@@ -127,14 +129,65 @@ def test_ctrl_c_ends_cleanly_with_a_checkpoint(tmp_path):
     assert load_checkpoint(folder)["trainer"]["env_steps"] > 0
 
 
-def test_an_environment_in_a_file_of_the_users_own(tmp_path):
+def tensors(state, path=""):
+    """Every tensor of a nested state, by its path."""
+    if isinstance(state, torch.Tensor):
+        return {path: state}
+    parts = state.items() if isinstance(state, dict) else enumerate(state) if isinstance(state, list | tuple) else ()
+    return {key: value for name, part in parts for key, value in tensors(part, f"{path}/{name}").items()}
+
+
+def test_a_run_stopped_within_an_update_goes_on_bit_for_bit(tmp_path, monkeypatch):
+    """The update under way when Ctrl-C comes is finished first: half of one could not be resumed."""
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    args = ["train", "tag", *SMALL, "--env-steps", "320", "--replay", "false", "--out"]
+    assert main([*args, str(whole)]) == 0
+    update, calls = Learner.update, []
+
+    def interrupted(self):
+        calls.append(self)
+        if len(calls) == 3:
+            signal.raise_signal(signal.SIGINT)
+        update(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "update", interrupted)
+        assert main([*args, str(cut)]) == 130
+    stopped = load_checkpoint(cut)["trainer"]["env_steps"]
+    assert 0 < stopped < 320
+    assert main(["train", "--resume", str(cut)]) == 0
+    expected, found = (tensors(load_checkpoint(folder)["trainer"]) for folder in (whole, cut))
+    assert expected.keys() == found.keys() and len(expected) > 20
+    for name, value in expected.items():
+        assert torch.equal(value, found[name]), name
+
+
+def test_a_run_stopped_twice_keeps_its_last_checkpoint(tmp_path, monkeypatch, capsys):
+    """Who insists is obeyed at once; nothing half done is saved."""
+
+    def interrupted(self):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Learner, "update", interrupted)
+    assert main(["train", "tag", *SMALL, "--env-steps", "160", "--out", str(tmp_path / "run")]) == 130
+    printed = capsys.readouterr().out
+    assert "stopped within an update, which is lost" in printed and "there is no checkpoint yet" in printed
+    assert not (tmp_path / "run" / "checkpoint.pt").exists()
+
+
+def test_an_environment_in_a_file_of_the_users_own(tmp_path, capsys):
     """file.py:Class trains, and its checkpoint can be evaluated."""
     source = Path(__file__).parent.parent / "learn" / "bandit.py"
     mine = tmp_path / "mine.py"
     mine.write_text(source.read_text())
     folder = tmp_path / "run"
-    args = [f"{mine}:Bandit", "--num-envs", "8", "--env-steps", "512", "--out", str(folder), "--replay", "false"]
+    args = [f"{mine}:Bandit", "--num-envs", "8", "--env-steps", "512", "--out", str(folder)]
     assert main(["train", *args, "--algorithm", "A2C", "--algorithm.lr", "1e-2", "--env.left", "2"]) == 0
+    assert "no replay: Bandit has no method view()" in capsys.readouterr().out
+    assert not (folder / "replay.html").exists()
+    assert main(["train", "--resume", str(folder)]) == 0
+    assert "already trained for 640 environment steps" in capsys.readouterr().out
     settings = yaml.safe_load((folder / "config.yaml").read_text())
     assert settings["algorithm"]["name"] == "A2C"
     assert settings["algorithm"]["lr"] == 1e-2
@@ -161,6 +214,13 @@ def test_a_group_can_be_played_by_a_script(tmp_path, capsys):
     args = ["train", "tag", *SMALL, "--opponents", "{runners: runer}"]
     assert main(args) == 1
     assert "in opponents: 'runer'; did you mean 'runner'?" in capsys.readouterr().err
+
+
+def test_bench_without_a_name(capsys):
+    """It takes Tag, in the size for the device."""
+    assert main(["bench", "--device", "cpu", "--repeats", "1", "--sizes", "[2]", "--train", "false"]) == 0
+    assert main(["bench", "--repeats", "1", "--sizes", "[2]", "--train", "false"]) == 0
+    assert "simulate, random actions" in capsys.readouterr().out
 
 
 def test_bench_prints_a_table_and_json(tmp_path, capsys):

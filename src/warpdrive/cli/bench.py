@@ -1,5 +1,6 @@
 """`warpdrive bench`: how fast this machine steps and trains."""
 
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,7 +58,8 @@ def bench(args: Sequence[str]) -> int:
     for size in options.sizes or []:
         positive_int("sizes", size)
     if not others or others[0].startswith("-"):
-        named = next((b for a, b in zip(others, [*others[1:], ""], strict=True) if a == "--device"), None)
+        given = " ".join(others).replace("--device=", "--device ").split()
+        named = next((b for a, b in itertools.pairwise(given) if a == "--device"), None)
         others = ["tag-original" if choose_device(named).type == "cuda" else "tag", *others]
     if ":" not in others[0]:
         configuration(others[0])

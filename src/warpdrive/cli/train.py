@@ -290,6 +290,9 @@ def _run(trainer: Trainer, settings: dict[str, Any], folder: Path, label: str, s
         trainer.save(checkpoint, plain)
 
     status = 0
+    if trainer.env_steps >= settings["env_steps"]:
+        text = f"already trained for {trainer.env_steps} environment steps; to go on give a greater --env-steps"
+        console.print(text, highlight=False)
     with Progress(title, settings["env_steps"], console) as progress:
 
         def report(row: dict[str, Any]) -> None:
@@ -307,26 +310,36 @@ def _run(trainer: Trainer, settings: dict[str, Any], folder: Path, label: str, s
             newest.update({k: v for k, v in row.items() if k == "length" or k.startswith("return/")})
             progress.show({**newest, **row}, final=trainer.env_steps >= settings["env_steps"])
 
-        previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+        asked: list[int] = []  # to stop: done after the update that is under way, for half of one cannot be resumed
+
+        def interrupt(signum: int, frame: Any) -> None:
+            if asked:
+                raise KeyboardInterrupt
+            asked.append(signum)
+
+        previous = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             trainer.prepare()
             if sim.device.type == "cuda":
                 start.end("graph capture")
-            trainer.train(settings["env_steps"], report=report, save=save, save_seconds=settings["save_seconds"])
-        except KeyboardInterrupt:
-            status = 130
+            goal, seconds = settings["env_steps"], settings["save_seconds"]
+            trainer.train(goal, report=report, save=save, save_seconds=seconds, stop=lambda: bool(asked))
+        except KeyboardInterrupt:  # asked twice: what the last checkpoint has is all that is whole
+            console.print("stopped within an update, which is lost", highlight=False)
         finally:
             writer.close()
             for number, handler in previous.items():
                 signal.signal(number, handler)
-    if status:
-        save()
-        console.print(
-            f"stopped after {trainer.env_steps} environment steps; go on with: warpdrive train --resume {folder}",
-            soft_wrap=True,
-            highlight=False,
+    if asked:
+        status = 130
+        done = f"{trainer.env_steps} environment steps"
+        again = (
+            f"go on with: warpdrive train --resume {folder}" if checkpoint.exists() else "there is no checkpoint yet"
         )
-    if settings["replay"] and not status:
+        console.print(f"stopped after {done}; {again}", soft_wrap=True, highlight=False)
+    if settings["replay"] and not status and sim.env.view() is None:
+        console.print(f"no replay: {type(sim.env).__name__} has no method view()", highlight=False)
+    elif settings["replay"] and not status:
         from warpdrive.view.record import write_episode
 
         page = folder / "replay.html"
@@ -341,10 +354,6 @@ def _run(trainer: Trainer, settings: dict[str, Any], folder: Path, label: str, s
 def trainer_name(settings: dict[str, Any]) -> str:
     """Name of the algorithm in a run's settings."""
     return str(settings["algorithm"]["name"])
-
-
-def _interrupt(signum: int, frame: Any) -> None:
-    raise KeyboardInterrupt
 
 
 def _plain(value: Any) -> Any:

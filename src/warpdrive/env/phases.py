@@ -30,6 +30,8 @@ class Phase:
 
 
 def _phase(function: Callable[..., None], kind: str, group: str | None) -> Phase:
+    if isinstance(function, Phase):
+        raise TypeError(f"phase {function.name!r} is marked twice; take one of wd.per_agent and wd.per_env away")
     arguments = {"env": ("s", "env"), "agent": ("s", "env", "agent" if group is None else "i")}[kind]
     found = list(inspect.signature(function).parameters)
     if len(found) != len(arguments):

@@ -160,6 +160,7 @@ class Trainer:
         report_seconds: float = 1.0,
         save: Callable[[], None] | None = None,
         save_seconds: float = 60.0,
+        stop: Callable[[], bool] | None = None,
     ) -> None:
         """Train until `env_steps` environment steps in all have been made.
 
@@ -168,6 +169,7 @@ class Trainer:
             report: called with a row of metrics after the first update, about every `report_seconds` seconds and at
                 the end.
             save: called about every `save_seconds` seconds and at the end, unless there was a fault.
+            stop: asked after each update; True ends training there, whole, so that it can be resumed bit for bit.
 
         Raises:
             FloatingPointError, ValueError: see check_faults.
@@ -176,11 +178,11 @@ class Trainer:
         reported = saved = time.monotonic()
         start_steps = self.env_steps
         self.seconds = {"rollout": 0.0, "update": 0.0}
-        first = True
-        while self.env_steps < env_steps:
+        first, done = True, self.env_steps >= env_steps
+        while not done:
             self.step()
             now = time.monotonic()
-            done = self.env_steps >= env_steps
+            done = self.env_steps >= env_steps or (stop is not None and stop())
             if report and (first or done or now - reported >= report_seconds):
                 self._synchronize()
                 now = time.monotonic()
