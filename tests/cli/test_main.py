@@ -13,6 +13,7 @@ import torch
 import yaml
 
 from warpdrive.cli.main import main
+from warpdrive.cli.options import CONFIGS
 from warpdrive.learn.checkpoint import load_checkpoint
 from warpdrive.learn.learner import Learner
 
@@ -247,10 +248,11 @@ def test_bench_takes_the_options_of_train_and_several_sizes(tmp_path):
 
 
 def test_list_names_the_bundled_configurations(capsys):
-    """list prints every configuration."""
+    """list prints every configuration and what it trains in, whole."""
     assert main(["list"]) == 0
     printed = capsys.readouterr().out
-    assert "tag-original" in printed
+    for path in CONFIGS.glob("*.yaml"):
+        assert path.stem in printed and yaml.safe_load(path.read_text())["name"] in printed
 
 
 @pytest.mark.parametrize("args", [[], ["--help"], ["train", "tag", "--help"], ["eval", "--help"], ["bench", "--help"]])

@@ -15,7 +15,6 @@ import yaml
 from warpdrive.cli.options import ALGORITHMS, CONFIGS, Parser, algorithm_of, find_environment, mlp
 from warpdrive.cli.startup import StartUp
 from warpdrive.env.environment import Env, positive_int, unknown_name
-from warpdrive.env.registry import load_class
 from warpdrive.learn.metrics import MetricsWriter
 from warpdrive.learn.trainer import Trainer
 from warpdrive.learn.tune import tune
@@ -364,17 +363,17 @@ def _plain(value: Any) -> Any:
 def list_configurations(args: Sequence[str]) -> int:
     """Print the bundled configurations."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     parser = Parser(prog="warpdrive list", description="List the bundled configurations and their environments.")
     if "-h" in args or "--help" in args:
         parser.print_help()
         return 0
     parser.parse(args)
-    table = Table("configuration", "environment", "what it is", box=None, padding=(0, 2))
+    names = Column("environment", overflow="fold")  # for a name that is cut says nothing
+    table = Table(Column("configuration", no_wrap=True), names, "what it is", box=None, padding=(0, 2))
     for path in sorted(CONFIGS.glob("*.yaml")):
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-        summary = (load_class(settings["name"]).__doc__ or "").strip().splitlines()[0]
-        table.add_row(path.stem, settings["name"], summary)
-    Console().print(table)
+        text = path.read_text(encoding="utf-8")
+        table.add_row(path.stem, yaml.safe_load(text)["name"], text.splitlines()[0].removeprefix("# "))
+    Console(width=None if Console().is_terminal else 160).print(table)
     return 0
