@@ -68,35 +68,34 @@ def search_slots(position: tuple[str, ...], dimensions: int, k: int, group: str 
     Indices = wp.types.vector(k, int)
 
     @wp.func
-    def consider(s: Any, env: int, slot: int, place: Any, besides: int, limit: float, keys: Keys):
+    def candidate(s: Any, env: int, slot: int, place: Any, besides: int, limit: float) -> wp.uint32:
         d = wp.length_sq(listed(s, env, slot) - place)
-        key = (wp.cast(d, wp.uint32) & ~low_bits(s.num_agents)) | wp.uint32(slot)
-        if key < keys[k] and slot != besides and d < limit:
-            belongs = bool(True)
-            if wp.static(group is not None):
-                first, end = bounds(s)
-                other = s.cell_members[env, slot]
-                belongs = other >= first and other < end
-            if belongs:
-                for j in range(k, 0, -1):
-                    keys[j] = wp.min(keys[j], wp.max(keys[j - 1], key))
-                keys[0] = wp.min(keys[0], key)
-        return keys
+        if slot != besides and d < limit:
+            return (wp.cast(d, wp.uint32) & ~low_bits(s.num_agents)) | wp.uint32(slot)
+        return wp.static(NO_KEY)
 
     @wp.func
-    def farthest(s: Any, keys: Keys, limit: float) -> float:
-        if keys[last] == wp.static(NO_KEY):
-            return limit
-        return wp.cast(keys[last] | low_bits(s.num_agents), float)
+    def belongs(s: Any, env: int, slot: int) -> bool:
+        if wp.static(group is not None):
+            first, end = bounds(s)
+            other = s.cell_members[env, slot]
+            return other >= first and other < end
+        return True
 
-    walked = walk(dimensions, consider, farthest)
+    @wp.func
+    def farthest(s: Any, key: wp.uint32, limit: float) -> float:
+        if key == wp.static(NO_KEY):
+            return limit
+        return wp.cast(key | low_bits(s.num_agents), float)
+
+    walked = walk(dimensions, Keys, last, candidate, belongs, farthest)
 
     @wp.func
     def search(s: Any, env: int, slot: int):
         index = Indices(-1)
         place = listed(s, env, slot)
         if place[0] == place[0]:  # not so in the slot of an agent that does not take part
-            keys = walked(s, env, place, slot, float(wp.inf), Keys(wp.static(NO_KEY)))
+            keys = walked(s, env, place, slot, float(wp.inf), wp.static(NO_KEY))
             low = low_bits(s.num_agents)
             if keys[k] != wp.static(NO_KEY) and ((keys[last] ^ keys[k]) & ~low) == wp.uint32(0):
                 me = s.cell_members[env, slot]

@@ -149,32 +149,30 @@ def compare_short(position: tuple[str, ...], dimensions: int, k: int, group: str
 @functools.cache
 def search_cells(position: tuple[str, ...], dimensions: int, k: int, group: str | None) -> Any:
     """The Warp function `(s, env, place, besides, limit)` that looks into cells, ring by ring around the own one."""
-    place_at, bounds = place_of(position, dimensions), range_of(group)
-    last, unpacked = k - 1, unpack(k)
+    place_at, bounds, unpacked = place_of(position, dimensions), range_of(group), unpack(k)
     Keys = wp.types.vector(k, wp.uint64)
 
     @wp.func
-    def consider(s: Any, env: int, slot: int, place: Any, besides: int, limit: float, keys: Keys):
-        first, end = bounds(s)
+    def candidate(s: Any, env: int, slot: int, place: Any, besides: int, limit: float) -> wp.uint64:
         other = s.cell_members[env, slot]
-        if other != besides and other >= first and other < end:
-            key = key_of(wp.length_sq(place_at(s, env, other) - place), other)
-            if key < keys[last] and s.active[env, other]:
-                for j in range(last, 0, -1):
-                    keys[j] = wp.min(keys[j], wp.max(keys[j - 1], key))
-                keys[0] = wp.min(keys[0], key)
-        return keys
+        first, end = bounds(s)
+        if other == besides or other < first or other >= end:
+            return bound_key(limit)
+        return key_of(wp.length_sq(place_at(s, env, other) - place), other)
 
     @wp.func
-    def farthest(s: Any, keys: Keys, limit: float) -> float:
-        return wp.cast(wp.uint32(keys[last] >> WIDTH), float)
+    def belongs(s: Any, env: int, slot: int) -> bool:
+        return s.active[env, s.cell_members[env, slot]]
 
-    walked = walk(dimensions, consider, farthest)
+    @wp.func
+    def farthest(s: Any, key: wp.uint64, limit: float) -> float:
+        return wp.cast(wp.uint32(key >> WIDTH), float)
+
+    walked = walk(dimensions, Keys, k - 1, candidate, belongs, farthest)
 
     @wp.func
     def search(s: Any, env: int, place: Any, besides: int, limit: float):
-        keys = walked(s, env, place, besides, limit, Keys(bound_key(limit)))
-        index, square = unpacked(keys)
+        index, square = unpacked(walked(s, env, place, besides, limit, bound_key(limit)))
         return index, square
 
     return search
