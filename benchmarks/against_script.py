@@ -1,17 +1,25 @@
 """Matches of trained policies, and of those in their place, against groups that are played by scripts."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from warpdrive.learn.assignment import RANDOM
-from warpdrive.learn.evaluation import Player, play
+from warpdrive.learn.evaluation import Outcome, Player, play
 from warpdrive.learn.trainer import Trainer
 from warpdrive.sim.simulator import Simulator
 
-__all__ = ["PLAYERS", "against_script"]
+__all__ = ["PLAYERS", "SEED", "against_script", "returns"]
 
 PLAYERS = ("trained", "likeliest", "scripted", "random")
 SEED = 1  # of every match, as in `warpdrive eval`: all begin in the same situations
+
+
+def returns(outcome: Outcome, groups: Iterable[str]) -> dict[str, dict[str, float]]:
+    """Each group's mean return and half the width of its 95 % interval, as the result files have them."""
+    return {
+        group: {"return": round(outcome.mean(group), 3), "interval": round(outcome.interval(group), 3)}
+        for group in groups
+    }
 
 
 def against_script(trainer: Trainer, scripts: Mapping[str, str], episodes: int) -> dict[str, dict[str, Any]]:
@@ -34,9 +42,5 @@ def against_script(trainer: Trainer, scripts: Mapping[str, str], episodes: int) 
             scripted={**acting, **scripts},
             greedy=name == "likeliest",
         )
-        outcome = play(player, SEED)
-        result[name] = {
-            group: {"return": round(outcome.mean(group), 3), "interval": round(outcome.interval(group), 3)}
-            for group in others
-        }
+        result[name] = returns(play(player, SEED), others)
     return result

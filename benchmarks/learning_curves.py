@@ -22,10 +22,8 @@ seconds, of all threads together, say more where the machine had other work.
 """
 
 import argparse
-import datetime
 import json
 import re
-import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,13 +31,14 @@ from typing import Any
 
 import torch
 import yaml
-from against_script import against_script
+from against_script import SEED, against_script, returns
 
 from warpdrive.cli.options import find_environment
 from warpdrive.cli.train import make_simulator, make_trainer, train_parser
 from warpdrive.learn.evaluation import Trained, play
 from warpdrive.learn.trainer import Trainer
-from warpdrive.sim.simulator import Simulator
+from warpdrive.measure.machine import describe_machine
+from warpdrive.sim.simulator import Simulator, choose_device
 
 RESULTS = Path(__file__).parent / "results"
 POINTS = 100  # of a curve, at most
@@ -77,15 +76,11 @@ def curve(rows: list[dict[str, Any]], group: str, points: int = POINTS) -> Curve
 
 def evaluate(trainer: Trainer, episodes: int, greedy: bool) -> dict[str, dict[str, float]]:
     """Each group's mean return of whole episodes, as `warpdrive eval` has it with its own seed."""
-    sim = Simulator(trainer.sim.env, episodes, device=trainer.sim.device, seed=1)
+    sim = Simulator(trainer.sim.env, episodes, device=trainer.sim.device, seed=SEED)
     trained = Trained(
         trainer.sim.env, trainer.segments, trainer.policies, {}, trainer.env_steps, opponents=trainer.opponents
     )
-    outcome = play(trained.player(sim, greedy=greedy), 1)
-    return {
-        group: {"return": round(outcome.mean(group), 3), "interval": round(outcome.interval(group), 3)}
-        for group in sim.env.groups
-    }
+    return returns(play(trained.player(sim, greedy=greedy), SEED), sim.env.groups)
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
@@ -105,14 +100,14 @@ def main() -> None:
     parser.add_argument("--against", type=yaml.safe_load, help="group -> scripted policy, of matches that are played")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the folders curves and matches")
     args = parser.parse_args()
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
+    machine = describe_machine(choose_device(None))
     facts: dict[str, Any] = {
         "environment": "",
         "config": args.config,
-        "commit": commit.strip(),
+        "commit": machine["commit"],
         "machine": args.machine,
         "threads": torch.get_num_threads(),
-        "date": datetime.date.today().isoformat(),
+        "date": machine["date"],
     }
     evaluations: list[dict[str, Any]] = []
     curves: dict[str, Any] = {}

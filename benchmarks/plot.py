@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from figures import pyplot
+
 RESULTS = Path(__file__).parent / "results"
 OUT = Path(__file__).parent.parent / "docs"
 COLUMNS = 5  # panels side by side
@@ -117,14 +119,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of JSON files")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the figures")
     options = parser.parse_args()
-    try:
-        import matplotlib
-
-        matplotlib.use("agg")  # no window
-        import matplotlib.pyplot as plt
-    except ImportError:
-        print('error: drawing needs Matplotlib: pip install "warpdrive[plot]"', file=sys.stderr)
-        return 1
+    plt = pyplot()
     contents = load(options.results)
     suites = [content for content in contents if content.get("scaling") or content.get("agents")]
     comparisons = [c for c in contents if c.get("kind") == "peers" and not c.get("quick")]

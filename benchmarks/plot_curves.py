@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from figures import pyplot
 
 CURVES = Path(__file__).parent / "results" / "curves"
 OUT = Path(__file__).parent.parent / "docs" / "learning-curves.png"
@@ -71,13 +72,7 @@ def main() -> None:
     parser.add_argument("--curves", type=Path, default=CURVES, help="folder of results of learning_curves.py")
     parser.add_argument("--out", type=Path, default=OUT, help="image to write")
     args = parser.parse_args()
-    try:
-        import matplotlib
-
-        matplotlib.use("agg")  # no window
-        import matplotlib.pyplot as plt
-    except ImportError:
-        sys.exit("plot_curves.py needs Matplotlib; install it with: pip install -c constraints.txt -e '.[plot]'")
+    plt = pyplot()
     files = sorted(args.curves.glob("*.json"), key=lambda path: path.stem)
     if not files:
         sys.exit(f"--curves: {args.curves} holds no results; make some with benchmarks/learning_curves.py")

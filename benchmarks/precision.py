@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from figures import pyplot
 from learning_curves import Curve, curve, train, write
 from plot_curves import mean_curve
 
@@ -42,11 +43,7 @@ def last(points: Curve) -> float:
 
 def plot(content: dict[str, Any], path: Path) -> None:
     """Thin lines are seeds, thick ones their means."""
-    import matplotlib
-
-    matplotlib.use("agg")  # no window
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     figure, axis = plt.subplots(figsize=(5.5, 3.2), layout="constrained")
     for colour, (precision, seeds) in zip(COLOURS, content["curves"].items(), strict=False):
         lines = [np.array(points, dtype=float) for points in seeds.values()]

@@ -1,12 +1,11 @@
 """`warpdrive bench`: how fast this machine steps and trains."""
 
-import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from warpdrive.cli.options import Parser, configuration, find_environment, underscored
+from warpdrive.cli.options import Parser, configuration, find_environment, underscored, value_of
 from warpdrive.cli.train import make_simulator, make_trainer, train_parser
 from warpdrive.env.environment import positive_int
 from warpdrive.measure.machine import copy_rate, describe_machine, matrix_rate
@@ -58,9 +57,8 @@ def bench(args: Sequence[str]) -> int:
     for size in options.sizes or []:
         positive_int("sizes", size)
     if not others or others[0].startswith("-"):
-        given = " ".join(others).replace("--device=", "--device ").split()
-        named = next((b for a, b in itertools.pairwise(given) if a == "--device"), None)
-        others = ["tag-original" if choose_device(named).type == "cuda" else "tag", *others]
+        named = choose_device(value_of("--device", others))
+        others = ["tag-original" if named.type == "cuda" else "tag", *others]
     if ":" not in others[0]:
         configuration(others[0])
     env_class, settings, rest = find_environment(others, "measure")

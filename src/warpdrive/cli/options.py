@@ -16,7 +16,17 @@ from warpdrive.learn.a2c import A2C
 from warpdrive.learn.ppo import PPO
 from warpdrive.policy.mlp import MLP
 
-__all__ = ["ALGORITHMS", "CONFIGS", "Parser", "algorithm_of", "configuration", "find_environment", "mlp", "underscored"]
+__all__ = [
+    "ALGORITHMS",
+    "CONFIGS",
+    "Parser",
+    "algorithm_of",
+    "configuration",
+    "find_environment",
+    "mlp",
+    "underscored",
+    "value_of",
+]
 
 CONFIGS = Path(__file__).parent.parent / "zoo" / "configs"
 ALGORITHMS = {"PPO": PPO, "A2C": A2C}
@@ -82,6 +92,16 @@ def underscored(arg: str) -> str:
         return arg
     name, equals, value = arg.partition("=")
     return "--" + name[2:].replace("-", "_") + equals + value
+
+
+def value_of(option: str, args: Sequence[str]) -> str | None:
+    """What `--option VALUE` or `--option=VALUE` says, before all is parsed; None where it is not among `args`."""
+    for i, arg in enumerate(args):
+        if arg.startswith(option + "="):
+            return arg.partition("=")[2]
+        if arg == option and i + 1 < len(args):
+            return args[i + 1]
+    return None
 
 
 def mlp(

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 import yaml
 
-from warpdrive.cli.options import ALGORITHMS, CONFIGS, Parser, algorithm_of, find_environment, mlp
+from warpdrive.cli.options import ALGORITHMS, CONFIGS, Parser, algorithm_of, find_environment, mlp, value_of
 from warpdrive.cli.startup import StartUp
 from warpdrive.env.environment import Env, positive_int, unknown_name
 from warpdrive.learn.metrics import MetricsWriter
@@ -141,15 +141,6 @@ def choose_algorithm(args: list[str], settings: dict[str, Any]) -> list[str]:
     return rest
 
 
-def _value_of(option: str, args: Sequence[str]) -> str | None:
-    for i, arg in enumerate(args):
-        if arg.startswith(option + "="):
-            return arg.partition("=")[2]
-        if arg == option and i + 1 < len(args):
-            return args[i + 1]
-    return None
-
-
 def simulator_options(settings: dict[str, Any]) -> dict[str, Any]:
     """What a run's settings say of its simulator besides environment, number and seed."""
     kinds = {"auto": None, "float32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
@@ -227,7 +218,7 @@ def train(args: Sequence[str], began: float = 0.0) -> int:
         began: seconds that imports have taken.
     """
     started, start = time.monotonic(), StartUp(began)
-    resume = _value_of("--resume", args)
+    resume = value_of("--resume", args)
     if resume is not None:
         if not Path(resume, "config.yaml").is_file():
             raise ValueError(f"--resume: {resume} is not a run's folder: it has no config.yaml")

@@ -11,7 +11,7 @@ from warpdrive.env.phases import Phase
 from warpdrive.env.spaces import ActionSpace, Box, MultiDiscrete
 from warpdrive.env.state import State, unfit
 
-__all__ = ["Env", "Group", "View", "nearest", "positive_int", "require_script", "unknown_name"]
+__all__ = ["Env", "Group", "View", "nearest", "positive_int", "require_positive", "require_script", "unknown_name"]
 
 RESERVED = ("random", "trained")  # names of policies that no script may have
 
@@ -21,6 +21,13 @@ def positive_int(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} must be a positive integer, got {value!r}")
     return value
+
+
+def require_positive(**values: float) -> None:
+    """Raise a ValueError that names the argument unless all are positive, finite numbers."""
+    for name, value in values.items():
+        if not (value > 0 and math.isfinite(value)):
+            raise ValueError(f"{name} must be positive, got {value!r}")
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> ValueError:

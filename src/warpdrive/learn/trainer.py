@@ -211,8 +211,7 @@ class Trainer:
 
     def collect(self) -> None:
         """Collect a rollout and learn nothing from it, as a measurement wants."""
-        if self._graph and not self._captured:
-            self._capture()
+        self.prepare()
         self._collect()
 
     def _learn_all(self) -> None:

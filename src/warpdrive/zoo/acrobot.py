@@ -6,6 +6,7 @@ from typing import Any
 import warp as wp
 
 import warpdrive as wd
+from warpdrive.env.environment import require_positive
 from warpdrive.zoo.angles import wrapped
 
 __all__ = ["Acrobot", "AcrobotState"]
@@ -143,9 +144,7 @@ class Acrobot(wd.Env):
     ) -> None:
         positive = {"mass_1": mass_1, "mass_2": mass_2, "length_1": length_1, "centre_1": centre_1}
         positive |= {"centre_2": centre_2, "inertia": inertia, "seconds": seconds}
-        for name, value in positive.items():
-            if not (value > 0 and math.isfinite(value)):
-                raise ValueError(f"{name} must be positive, got {value!r}")
+        require_positive(**positive)
         bound = float(MOST_RATE_2)
         action = wd.Discrete(3)
         super().__init__(

@@ -1,10 +1,9 @@
 """Pendulum: a rod on a hinge is swung up and balanced by a motor too weak to lift it."""
 
-import math
-
 import warp as wp
 
 import warpdrive as wd
+from warpdrive.env.environment import require_positive
 from warpdrive.zoo.angles import wrapped
 
 __all__ = ["Pendulum", "PendulumState"]
@@ -91,9 +90,7 @@ class Pendulum(wd.Env):
         episode_length: int = 200,
     ) -> None:
         positive = {"mass": mass, "length": length, "max_speed": max_speed, "seconds": seconds}
-        for name, value in (positive | {"max_torque": max_torque}).items():
-            if not (value > 0 and math.isfinite(value)):
-                raise ValueError(f"{name} must be positive, got {value!r}")
+        require_positive(**positive, max_torque=max_torque)
         bound = max(1.0, max_speed)
         action = wd.Box(-max_torque, max_torque, 1)
         super().__init__(
