@@ -12,7 +12,7 @@ from warpdrive.policy.mlp import MLP
 pytest.importorskip("triton")
 from warpdrive.learn.fused_wide import WideTiles
 
-TINY = WideTiles(rows=16, chunk=16, warps=4, sum_rows=16, sum_features=16, sum_warps=4)
+TINY = WideTiles(16, 16, 16, 2, 4, 16, 16, 4, 1, 16, 3, 16, 4)
 DEVICES = [
     pytest.param("cpu", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="compiled kernels run on the GPU")),
     pytest.param("cuda", marks=pytest.mark.gpu),

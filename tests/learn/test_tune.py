@@ -132,7 +132,7 @@ def test_bad_input_is_refused_with_a_sentence(options, sentence):
 @pytest.mark.gpu
 def test_a_full_gpu_ends_the_search_and_is_freed():
     """With little memory allowed to PyTorch, a size that runs out, in a capture too, is the end, and nothing stays."""
-    device = torch.device("cuda")
+    device = torch.device("cuda", 0)
     before = torch.cuda.memory_allocated(device)
     total = torch.cuda.get_device_properties(device).total_memory
     torch.cuda.set_per_process_memory_fraction(0.5 * 2**30 / total, device)
