@@ -183,14 +183,14 @@ def test_advantages_are_normalised_over_what_was_asked_for(monkeypatch, over):
     """Those of every minibatch have mean 0 and deviation 1, or only those of all of an epoch's together."""
     trainer = make(wd.PPO(rollout_steps=16, minibatches=4, epochs=1, advantage_over=over))
     learner, seen = trainer.learners["left"], []
-    backward = learner._loss.backward
+    gradients = learner._loss.gradients
 
     def listen(**given):
         present = given["weight"] > 0
         seen.append(((given["advantage"] - given["moments"][0]) * given["moments"][1])[present])
-        return backward(**given)
+        return gradients(**given)
 
-    monkeypatch.setattr(learner._loss, "backward", listen)
+    monkeypatch.setattr(learner._loss, "gradients", listen)
     trainer.rollout.run()
     learner.estimate()
     learner.update()

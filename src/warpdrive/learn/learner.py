@@ -1,5 +1,7 @@
 """One policy's learning: advantages, minibatches, losses and optimiser steps over a rollout."""
 
+import contextlib
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +17,8 @@ from warpdrive.learn.ppo import PPO
 from warpdrive.learn.returns import gae
 from warpdrive.learn.rollout import Rollout, Samples
 from warpdrive.learn.schedule import linear
+from warpdrive.learn.side_by_side import SideBySide
+from warpdrive.policy.mlp import ActorCritic
 from warpdrive.sim.launcher import device_stream
 from warpdrive.sim.store import warp_array, warp_device
 
@@ -28,6 +32,7 @@ USE = 1 << 22  # keeps the streams of minibatches apart from those of phases and
 LONGEST_RUN, LEAST_RUNS = 32, 8  # of environments drawn together; and of such runs in a minibatch
 # Samples in one forward and backward pass: bounds the memory of activations, and keeps them in the CPU's cache.
 CHUNK = {"cuda": 1 << 19, "cpu": 1 << 14}
+ALIGNED = 16  # samples: chunks begin where a vector register's load is aligned
 
 
 @wp.kernel(enable_backward=False)
@@ -101,6 +106,11 @@ class Learner:
         self._loss = SurrogateLoss(space, clipped=clipped)
         self._fused: FusedUpdate | FusedWide | None = None
         fused = getattr(module, "fused", "")
+        # Only our own module is known to be safe in several threads: another may draw random numbers or keep buffers.
+        self._side_by_side: SideBySide | None = None
+        own = type(module) is ActorCritic and device.type == "cpu" and not fused
+        if own and all(module.kind(s.obs.dtype) == torch.float32 for s in samples):  # type: ignore[operator]
+            self._side_by_side = SideBySide(module, self._loss)
         if fused:
             from warpdrive.learn import fused_update, fused_wide  # not everywhere there is Triton
 
@@ -153,6 +163,10 @@ class Learner:
 
     def update(self) -> None:
         """All epochs and minibatches of one update."""
+        with contextlib.nullcontext() if self._side_by_side is None else self._side_by_side.threads:
+            self._update()
+
+    def _update(self) -> None:
         weights = [s.flat(s.alive).float() for s in self.samples]
         moments = self._advantage_moments([s.flat(s.advantage) for s in self.samples], weights)
         total = torch.zeros_like(self.metrics)
@@ -213,33 +227,45 @@ class Learner:
 
     def _minibatch(self, envs: torch.Tensor | None, moments: torch.Tensor) -> torch.Tensor:
         """One optimiser step, with advantages shifted and scaled by `moments`; returns its metrics."""
-        for parameter in self.parameters:
-            parameter.grad = None
         batches = [_Batch(s, envs) for s in self.samples]
         if self._moments_of_minibatch:
             moments = self._advantage_moments([b.advantage for b in batches], [b.weight for b in batches])
         count = sum(b.weight.sum() for b in batches).clamp(min=1.0)  # type: ignore[union-attr]
         moments = torch.cat([moments, (1.0 / count).reshape(1)])
+        if self._side_by_side is not None:
+            chunks = [(batch, rows) for batch in batches for rows in batch.even_chunks(self._side_by_side.chunk)]
+            metrics = self._side_by_side.learn([(b.obs[rows], self._chunk(b, rows, moments)) for b, rows in chunks])
+        else:
+            metrics = self._one_after_another(batches, moments)
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.algorithm.max_grad_norm, foreach=True)
+        self.optimizer.step()
+        return torch.cat([metrics, norm.detach().float().reshape(1)])
+
+    def _one_after_another(self, batches: list["_Batch"], moments: torch.Tensor) -> torch.Tensor:
+        """Gradients of a minibatch by PyTorch's backward passes, chunk after chunk; returns its metrics."""
+        for parameter in self.parameters:
+            parameter.grad = None
         metrics = torch.zeros(len(METRICS), device=self.device)
         for batch in batches:
             for rows in batch.chunks(CHUNK[self.device.type]):
                 out = self.module(batch.obs[rows])
-                metrics += self._loss.backward(
-                    out=out,
-                    log_std=getattr(self.module, "log_std", None),
-                    action=batch.action[rows],
-                    old_log_prob=batch.log_prob[rows],
-                    old_value=batch.value[rows],
-                    advantage=batch.advantage[rows],
-                    target=batch.target[rows],
-                    weight=batch.weight[rows],
-                    mask=None if batch.mask is None else batch.mask[rows],
-                    coefficients=self.coefficients,
-                    moments=moments,
-                )
-        norm = nn.utils.clip_grad_norm_(self.parameters, self.algorithm.max_grad_norm, foreach=True)
-        self.optimizer.step()
-        return torch.cat([metrics, norm.detach().float().reshape(1)])
+                metrics += self._loss.backward(out=out, **self._chunk(batch, rows, moments))
+        return metrics
+
+    def _chunk(self, batch: "_Batch", rows: slice, moments: torch.Tensor) -> dict[str, Any]:
+        """What the loss needs of some samples, beside the policy's outputs."""
+        return {
+            "log_std": getattr(self.module, "log_std", None),
+            "action": batch.action[rows],
+            "old_log_prob": batch.log_prob[rows],
+            "old_value": batch.value[rows],
+            "advantage": batch.advantage[rows],
+            "target": batch.target[rows],
+            "weight": batch.weight[rows],
+            "mask": None if batch.mask is None else batch.mask[rows],
+            "coefficients": self.coefficients,
+            "moments": moments,
+        }
 
     # ------------------------------------------------------------------ state
 
@@ -288,3 +314,11 @@ class _Batch:
         total = len(self.weight)
         parts = -(-total // size)
         return [slice(total * i // parts, total * (i + 1) // parts) for i in range(parts)]
+
+    def even_chunks(self, size: int) -> list[slice]:
+        """As `chunks`, beginning at multiples of ALIGNED and, where there are two at all, even in number."""
+        total = len(self.weight)
+        parts = -(-total // size)
+        parts += parts % 2 if parts > 1 else 0
+        bounds = [total * i // parts // ALIGNED * ALIGNED for i in range(parts)] + [total]
+        return [slice(a, b) for a, b in itertools.pairwise(bounds) if a < b]

@@ -238,7 +238,20 @@ class SurrogateLoss:
         self._heads: torch.Tensor | None = None
         self._kernel = _continuous_kernel(clipped) if isinstance(space, Box) else _discrete_kernel(space.size, clipped)
 
-    def backward(
+    def backward(self, *, out: torch.Tensor, log_std: torch.Tensor | None, **batch: Any) -> torch.Tensor:
+        """Add the gradient of the loss to the parameters behind `out` and `log_std`; see `gradients`.
+
+        Returns:
+            float32 (5,): the METRICS, each a sum over samples of weight / count times its value.
+        """
+        metrics, grad, log_std_grad = self.gradients(out=out, log_std=log_std, **batch)
+        roots = [_Seed.apply(out, grad)]
+        if log_std is not None and log_std_grad is not None and log_std.requires_grad:
+            roots.append(_Seed.apply(log_std, log_std_grad))
+        torch.autograd.backward(roots)
+        return metrics
+
+    def gradients(
         self,
         *,
         out: torch.Tensor,
@@ -252,11 +265,11 @@ class SurrogateLoss:
         mask: torch.Tensor | None,
         coefficients: torch.Tensor,
         moments: torch.Tensor,
-    ) -> torch.Tensor:
-        """Add the gradient of the loss to the parameters behind `out` and `log_std`.
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """The metrics of the loss and its gradient.
 
         Args:
-            out: (B, P + 1) float32 or bfloat16, part of a graph: distribution parameters, then the value.
+            out: (B, P + 1) float32 or bfloat16: distribution parameters, then the value.
             log_std: float32 (P,), for a Box.
             action: (B, size) as drawn. old_log_prob, old_value, advantage, target, weight: float32 (B,).
             mask: uint8 (B, P) or None.
@@ -264,7 +277,8 @@ class SurrogateLoss:
             moments: float32 (3,): shift, scale, and one over count.
 
         Returns:
-            float32 (5,): the METRICS, each a sum over samples of weight / count times its value.
+            float32 (5,), the METRICS, each a sum over samples of weight / count times its value; the gradient of `out`,
+            of its type and laid out as it is; and for a Box that of `log_std`, (P,).
         """
         device = warp_device(out.device)
         kind = wp.dtype_from_torch(out.dtype)
@@ -291,8 +305,4 @@ class SurrogateLoss:
             device=device,
             stream=device_stream(out.device),
         )
-        roots = [_Seed.apply(out, grad)]
-        if isinstance(self.space, Box) and log_std is not None and log_std.requires_grad:
-            roots.append(_Seed.apply(log_std, log_std_grad.sum(1)))
-        torch.autograd.backward(roots)
-        return terms.sum(1)
+        return terms.sum(1), grad, log_std_grad.sum(1) if isinstance(self.space, Box) else None
