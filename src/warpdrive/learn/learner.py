@@ -1,7 +1,6 @@
 """One policy's learning: advantages, minibatches, losses and optimiser steps over a rollout."""
 
 import contextlib
-import itertools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +17,8 @@ from warpdrive.learn.returns import gae
 from warpdrive.learn.rollout import Rollout, Samples
 from warpdrive.learn.schedule import linear
 from warpdrive.learn.side_by_side import SideBySide
-from warpdrive.policy.mlp import ActorCritic
+from warpdrive.learn.threads import one_thread
+from warpdrive.policy.towers import written_out
 from warpdrive.sim.launcher import device_stream
 from warpdrive.sim.store import warp_array, warp_device
 
@@ -32,7 +32,6 @@ USE = 1 << 22  # keeps the streams of minibatches apart from those of phases and
 LONGEST_RUN, LEAST_RUNS = 32, 8  # of environments drawn together; and of such runs in a minibatch
 # Samples in one forward and backward pass: bounds the memory of activations, and keeps them in the CPU's cache.
 CHUNK = {"cuda": 1 << 19, "cpu": 1 << 14}
-ALIGNED = 16  # samples: chunks begin where a vector register's load is aligned
 
 
 @wp.kernel(enable_backward=False)
@@ -106,11 +105,9 @@ class Learner:
         self._loss = SurrogateLoss(space, clipped=clipped)
         self._fused: FusedUpdate | FusedWide | None = None
         fused = getattr(module, "fused", "")
-        # Only our own module is known to be safe in several threads: another may draw random numbers or keep buffers.
         self._side_by_side: SideBySide | None = None
-        own = type(module) is ActorCritic and device.type == "cpu" and not fused
-        if own and all(module.kind(s.obs.dtype) == torch.float32 for s in samples):  # type: ignore[operator]
-            self._side_by_side = SideBySide(module, self._loss)
+        if not fused and all(written_out(module, s.obs) for s in samples):
+            self._side_by_side = SideBySide(module, self._loss, samples, self.coefficients)
         if fused:
             from warpdrive.learn import fused_update, fused_wide  # not everywhere there is Triton
 
@@ -136,7 +133,7 @@ class Learner:
     def estimate(self) -> None:
         """Values of the observations that the rollout stopped at, then advantages and returns."""
         outputs = self.rollout.outputs
-        with torch.no_grad():
+        with torch.no_grad(), contextlib.nullcontext() if self._side_by_side is None else one_thread():
             for s in self.samples:
                 last = self.module(s.flat(s.obs[-1:]))
                 self._put(s, s.value[-1:], last)
@@ -163,7 +160,7 @@ class Learner:
 
     def update(self) -> None:
         """All epochs and minibatches of one update."""
-        with contextlib.nullcontext() if self._side_by_side is None else self._side_by_side.threads:
+        with contextlib.nullcontext() if self._side_by_side is None else self._side_by_side.threads.begin():
             self._update()
 
     def _update(self) -> None:
@@ -227,16 +224,13 @@ class Learner:
 
     def _minibatch(self, envs: torch.Tensor | None, moments: torch.Tensor) -> torch.Tensor:
         """One optimiser step, with advantages shifted and scaled by `moments`; returns its metrics."""
-        batches = [_Batch(s, envs) for s in self.samples]
+        side = self._side_by_side
+        batches: list[Any] = [_Batch(s, envs) for s in self.samples] if side is None else side.gather(envs)
         if self._moments_of_minibatch:
             moments = self._advantage_moments([b.advantage for b in batches], [b.weight for b in batches])
         count = sum(b.weight.sum() for b in batches).clamp(min=1.0)  # type: ignore[union-attr]
         moments = torch.cat([moments, (1.0 / count).reshape(1)])
-        if self._side_by_side is not None:
-            chunks = [(batch, rows) for batch in batches for rows in batch.even_chunks(self._side_by_side.chunk)]
-            metrics = self._side_by_side.learn([(b.obs[rows], self._chunk(b, rows, moments)) for b, rows in chunks])
-        else:
-            metrics = self._one_after_another(batches, moments)
+        metrics = self._one_after_another(batches, moments) if side is None else side.learn(batches, moments)
         norm = nn.utils.clip_grad_norm_(self.parameters, self.algorithm.max_grad_norm, foreach=True)
         self.optimizer.step()
         return torch.cat([metrics, norm.detach().float().reshape(1)])
@@ -248,24 +242,20 @@ class Learner:
         metrics = torch.zeros(len(METRICS), device=self.device)
         for batch in batches:
             for rows in batch.chunks(CHUNK[self.device.type]):
-                out = self.module(batch.obs[rows])
-                metrics += self._loss.backward(out=out, **self._chunk(batch, rows, moments))
+                metrics += self._loss.backward(
+                    out=self.module(batch.obs[rows]),
+                    log_std=getattr(self.module, "log_std", None),
+                    action=batch.action[rows],
+                    old_log_prob=batch.log_prob[rows],
+                    old_value=batch.value[rows],
+                    advantage=batch.advantage[rows],
+                    target=batch.target[rows],
+                    weight=batch.weight[rows],
+                    mask=None if batch.mask is None else batch.mask[rows],
+                    coefficients=self.coefficients,
+                    moments=moments,
+                )
         return metrics
-
-    def _chunk(self, batch: "_Batch", rows: slice, moments: torch.Tensor) -> dict[str, Any]:
-        """What the loss needs of some samples, beside the policy's outputs."""
-        return {
-            "log_std": getattr(self.module, "log_std", None),
-            "action": batch.action[rows],
-            "old_log_prob": batch.log_prob[rows],
-            "old_value": batch.value[rows],
-            "advantage": batch.advantage[rows],
-            "target": batch.target[rows],
-            "weight": batch.weight[rows],
-            "mask": None if batch.mask is None else batch.mask[rows],
-            "coefficients": self.coefficients,
-            "moments": moments,
-        }
 
     # ------------------------------------------------------------------ state
 
@@ -314,11 +304,3 @@ class _Batch:
         total = len(self.weight)
         parts = -(-total // size)
         return [slice(total * i // parts, total * (i + 1) // parts) for i in range(parts)]
-
-    def even_chunks(self, size: int) -> list[slice]:
-        """As `chunks`, beginning at multiples of ALIGNED and, where there are two at all, even in number."""
-        total = len(self.weight)
-        parts = -(-total // size)
-        parts += parts % 2 if parts > 1 else 0
-        bounds = [total * i // parts // ALIGNED * ALIGNED for i in range(parts)] + [total]
-        return [slice(a, b) for a, b in itertools.pairwise(bounds) if a < b]

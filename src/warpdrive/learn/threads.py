@@ -1,65 +1,78 @@
 """Work on the CPU in Python threads side by side, each with one of PyTorch's threads."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from types import TracebackType
+from threading import Barrier
 from typing import TypeVar
 
 import torch
 
-__all__ = ["Threads"]
+__all__ = ["Threads", "one_thread"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Within, PyTorch has one thread: of OpenMP in the calling thread, of MKL in the process. Then as many as before."""
+    count = torch.get_num_threads()
+    if count == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(count)
+
+
 class Threads:
-    """Calls a function for many items at once, in as many threads as PyTorch has when it is entered.
+    """Calls a function for many items at once, in as many threads as PyTorch has.
 
     PyTorch shares out each operation, and waits after each. Where operations are small, threads that have whole chains
-    of them get more done. Within `with`, the calling thread has one PyTorch thread; afterwards as many as before.
+    of them get more done.
     """
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
-        self._size = 1  # workers of the pool
-        self._threads = 1  # of PyTorch, outside
-        self._begun = False
+        self._count = 1
 
-    def __enter__(self) -> "Threads":
-        self._threads = torch.get_num_threads()
-        if self._threads > 1:
-            if self._pool is None or self._size != self._threads:
-                self._pool = ThreadPoolExecutor(self._threads, "warpdrive-learn", torch.set_num_threads, (1,))
-                self._size = self._threads
-            # OpenMP's number belongs to this thread, MKL's to the process: workers have one of both.
-            torch.set_num_threads(1)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._threads > 1:
-            torch.set_num_threads(self._threads)
+    @contextlib.contextmanager
+    def begin(self) -> Iterator[None]:
+        """To be entered around calls of `map`: within, the calling thread has one PyTorch thread."""
+        count = torch.get_num_threads()
+        if count > 1 and count != self._count:
+            self._pool = ThreadPoolExecutor(count, "warpdrive-learn")
+            # OpenMP's number of threads belongs to a thread, MKL's to the process: all are told before work begins,
+            # for one that came late would take MKL's threads away from whoever has them by then.
+            barrier = Barrier(count)
+            for future in [self._pool.submit(_begin, barrier) for _ in range(count)]:
+                future.result()
+            torch.set_num_threads(count)
+        self._count = count
+        with one_thread():
+            yield
 
     def map(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """What `work` gives for each item, in their order; an exception of the first that failed is raised.
+        """What `work` gives for each item, in their order; nothing runs on when it returns.
 
-        Nothing runs on when it returns. The first item of all is worked at alone, in the calling thread: what Warp and
-        PyTorch do only the first time (load kernels, import) they are not made to do in several threads at once.
+        Raises:
+            Exception: of the first item that failed.
         """
-        if self._threads == 1:
+        if self._count == 1 or len(items) == 1:
             return [work(item) for item in items]
-        results = []
-        if not self._begun:
-            results, items = [work(items[0])], items[1:]
-            self._begun = True
         assert self._pool is not None
         futures = [self._pool.submit(work, item) for item in items]
         try:
-            results += [future.result() for future in futures]
+            return [future.result() for future in futures]
         finally:
             for future in futures:
                 future.cancel()
             wait(futures)
-        return results
+
+
+def _begin(barrier: Barrier) -> None:
+    torch.set_num_threads(1)
+    barrier.wait()

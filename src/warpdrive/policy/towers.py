@@ -8,9 +8,19 @@ from torch import nn
 
 from warpdrive.policy.mlp import ActorCritic
 
-__all__ = ["Gradient", "Passes", "Towers"]
+__all__ = ["Gradient", "Passes", "Towers", "written_out"]
 
 _MINUS_ONE = torch.tensor(-1.0)
+_tanh_backward: Any = torch.ops.aten.tanh_backward.grad_input
+_relu_backward: Any = torch.ops.aten.threshold_backward.grad_input
+
+
+def written_out(module: nn.Module, obs: torch.Tensor) -> bool:
+    """Whether passes of `module` over such observations can be written out: our own module, on the CPU, in float32.
+
+    Of a module of another class nothing is known: it may draw random numbers or keep buffers.
+    """
+    return type(module) is ActorCritic and obs.device.type == "cpu" and module.kind(obs.dtype) == torch.float32
 
 
 class _Stage:
@@ -111,7 +121,7 @@ class _Product(NamedTuple):
     bias: torch.Tensor
     read: torch.Tensor | None  # None: the observations
     read_back: torch.Tensor | None  # its transpose
-    made: torch.Tensor
+    made: torch.Tensor | None  # None: the outputs, given
     grad_read: torch.Tensor | None
     grad_made: torch.Tensor | None  # None: of the outputs, given
 
@@ -124,9 +134,10 @@ class _Chunk:
             return flat[: stage.rows * samples].view(stage.rows, samples)
 
         stages = towers.stages
-        self.made = [view(flat, stage) for flat, stage in zip(memory, stages, strict=False)]
+        hidden = stages[:-1]
+        self.made = [view(flat, stage) for flat, stage in zip(memory, hidden, strict=False)]
         # The gradient in front of a stage is needed until the one below is made: two memories take turns.
-        self.grads = [view(memory[len(stages) + i % 2], stage) for i, stage in enumerate(stages[:-1])]
+        self.grads = [view(memory[len(hidden) + i % 2], stage) for i, stage in enumerate(hidden)]
         self.products: list[list[_Product]] = []
         for i, stage in enumerate(stages):
             products = []
@@ -139,9 +150,9 @@ class _Chunk:
                         bias=stage.bias[rows],
                         read=read,
                         read_back=None if read is None else read.t(),
-                        made=self.made[i][rows],
+                        made=None if stage is stages[-1] else self.made[i][rows],
                         grad_read=None if i == 0 else self.grads[i - 1][below],
-                        grad_made=None if i == len(stages) - 1 else self.grads[i][rows],
+                        grad_made=None if stage is stages[-1] else self.grads[i][rows],
                     )
                 )
             self.products.append(products)
@@ -164,36 +175,36 @@ class Passes:
         if samples > self._most:
             self._chunks.clear()
             self._most = samples
-            rows = [*(stage.rows for stage in self.towers.stages), self.towers.widest, self.towers.widest]
+            rows = [*(stage.rows for stage in self.towers.stages[:-1]), self.towers.widest, self.towers.widest]
             self._memory = [torch.empty(count * samples) for count in rows]
         if samples not in self._chunks:
             self._chunks[samples] = _Chunk(self.towers, self._memory, samples)
         return self._chunks[samples]
 
-    def forward(self, obs: torch.Tensor) -> torch.Tensor:
-        """(B, P + 1) for `obs` (B, D), as the module gives; valid until the next call."""
+    def forward(self, obs: torch.Tensor, out: torch.Tensor) -> None:
+        """Write to `out` (B, P + 1) float32 what the module gives for `obs` (B, D); both feature-major."""
         module = self.towers.module
         chunk = self._chunk(len(obs))
         x = (obs if module.normalizer is None else module.normalizer(obs)).float().t()
-        scale, tanh, last = self.towers.scale, module.activation == "tanh", len(chunk.made) - 1
-        for i, products in enumerate(chunk.products):
-            for p in products:
+        out = out.t()
+        scale, tanh = self.towers.scale, module.activation == "tanh"
+        for stage, products, made in zip(self.towers.stages, chunk.products, [*chunk.made, None], strict=True):
+            for (rows, _), p in zip(stage.blocks, products, strict=True):
                 read = x if p.read is None else p.read
-                torch.addmm(p.bias, p.weight, read, alpha=1.0 if i == last else scale, out=p.made)
-            if i < last:
-                made = chunk.made[i]
-                if tanh:
-                    torch.add(_MINUS_ONE, made.sigmoid_(), alpha=2.0, out=made)
+                if made is None:
+                    torch.addmm(p.bias, p.weight, read, out=out[rows])
                 else:
-                    made.relu_()
+                    torch.addmm(p.bias, p.weight, read, alpha=scale, out=p.made)
+            if made is not None and tanh:
+                torch.add(_MINUS_ONE, made.sigmoid_(), alpha=2.0, out=made)
+            elif made is not None:
+                made.relu_()
         self._x = x
-        return chunk.made[-1].t()
 
     def backward(self, grad_out: torch.Tensor, gradient_out: Gradient) -> None:
         """Gradients of the layers' parameters for the gradient (B, P + 1) of what `forward` has just given."""
         chunk = self._chunk(len(grad_out))
         x_back, grad = self._x.t(), grad_out.t()
-        backward: Any = torch.ops.aten
         tanh = self.towers.module.activation == "tanh"
         for i in reversed(range(len(chunk.products))):
             weights, bias = gradient_out.stages[i]
@@ -208,6 +219,6 @@ class Passes:
             if i > 0:
                 below, y = chunk.grads[i - 1], chunk.made[i - 1]
                 if tanh:
-                    backward.tanh_backward.grad_input(below, y, grad_input=below)
+                    _tanh_backward(below, y, grad_input=below)
                 else:
-                    backward.threshold_backward.grad_input(below, y, 0, grad_input=below)
+                    _relu_backward(below, y, 0, grad_input=below)
