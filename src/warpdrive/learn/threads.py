@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Within, PyTorch has one thread: of OpenMP in the calling thread, of MKL in the process. Then as many as before."""
+    """Within, PyTorch has one thread (OpenMP in the calling thread, MKL in the process), then as many as before."""
     count = torch.get_num_threads()
     if count == 1:
         yield
