@@ -103,6 +103,15 @@ def test_what_is_frozen_in_a_policy_has_no_gradient(threads, small_chunks):
     assert "log_std" not in found and "actor.0.weight" not in found and "actor.0.bias" in found
 
 
+def test_weights_begin_the_same_with_one_thread_and_two(threads):
+    """Also those of layers that are large enough for MKL to factorise with several threads."""
+    states = []
+    for count in (1, 2):
+        threads(count)
+        states.append(dict(make({"left": wd.MLP(64, 64), "right": wd.MLP(8)}).policies["left"].state_dict()))
+    same(*states)
+
+
 @pytest.mark.parametrize("assign", [None, {"left": ["a", "b", "a"]}])
 def test_training_gives_the_same_bits_with_one_thread_and_two(threads, small_chunks, assign):
     """State and metrics after three updates, rollouts included, also where policies share a group."""
