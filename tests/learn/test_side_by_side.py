@@ -128,6 +128,22 @@ def test_training_gives_the_same_bits_with_one_thread_and_two(threads, small_chu
     same(*states)
 
 
+@pytest.mark.parametrize("minibatches", [1, 3])
+def test_few_gradients_at_a_time_give_the_same_bits(threads, small_chunks, monkeypatch, minibatches):
+    """However many are kept until they are added up; also where a minibatch is all there is, read in place."""
+    threads(2)
+    states = []
+    for most in (1, 3, 100):
+        monkeypatch.setattr(side_by_side, "AT_A_TIME", most)
+        sim = wd.Simulator(Bandit(), num_envs=64, seed=0, device="cpu")
+        trainer = wd.Trainer(sim, POLICIES, wd.PPO(rollout_steps=16, minibatches=minibatches, epochs=2))
+        for _ in range(2):
+            trainer.step()
+        states.append(trainer.state_dict())
+    same(states[0], states[1])
+    same(states[0], states[2])
+
+
 def test_an_exception_in_a_chunk_reaches_the_caller(threads, small_chunks, monkeypatch):
     """PyTorch has as many threads as before, and the next update goes as if nothing had been."""
     threads(2)

@@ -16,6 +16,7 @@ __all__ = ["SideBySide", "bounds"]
 
 ACTIVATIONS = 1 << 18  # numbers that a layer makes of one chunk: with what belongs to them they stay in a core's cache
 LONGEST = 1 << 12  # samples in a chunk
+AT_A_TIME = 8  # chunks for each thread, until their gradients are added up
 ALIGNED = 16  # samples: chunks begin where a register's load does
 
 
@@ -49,31 +50,29 @@ class SideBySide:
         self._towers = Towers(module)
         self._size = max(1, min(LONGEST, ACTIVATIONS // self._towers.widest))
         self._numbers = {"coefficients": coefficients, "moments": torch.zeros(3)}
-        self._gathered: dict[int, list[_Gathered]] = {}  # by number of environments
+        self._gathered: dict[int | None, list[_Gathered]] = {}  # by number of environments, None: all
         self._passes: list[Passes] = []  # that no thread uses at the moment
+        self._gradients: list[Gradient] = []  # of the chunks at work
+        self._total = Gradient(self._towers)
 
     def gather(self, envs: torch.Tensor | None) -> list["_Gathered"]:
         """The samples of some environments, or of all, of each segment; valid until the next call."""
-        count = self.samples[0].log_prob.shape[1] if envs is None else len(envs)
+        count = None if envs is None else len(envs)
         if count not in self._gathered:
             self._gathered[count] = [_Gathered(s, count) for s in self.samples]
             for batch in self._gathered[count]:
-                batch.chunks = [
-                    self._record(batch, slice(a, b))
-                    for a, b in itertools.pairwise(bounds(len(batch.weight), self._size))
-                ]
+                edges = bounds(len(batch.weight), self._size)
+                batch.chunks = [self._record(batch, slice(a, b)) for a, b in itertools.pairwise(edges)]
         batches = self._gathered[count]
 
-        def copy(pair: tuple[torch.Tensor, int, torch.Tensor]) -> None:
-            source, axis, target = pair
-            if envs is None:
-                target.copy_(source)
-            else:
-                torch.index_select(source, axis, envs, out=target)
+        def copy(copies: tuple[torch.Tensor, int, torch.Tensor]) -> None:
+            assert envs is not None
+            source, axis, target = copies
+            torch.index_select(source, axis, envs, out=target)
 
-        self.threads.map(copy, [pair for batch in batches for pair in batch.copies])
+        self.threads.map(copy, [copies for batch in batches for copies in batch.copies])
         for batch in batches:
-            batch.weight.copy_(batch.alive)
+            batch.weigh()
         return batches
 
     def learn(self, batches: list["_Gathered"], moments: torch.Tensor) -> torch.Tensor:
@@ -88,16 +87,24 @@ class SideBySide:
         self._numbers["moments"].copy_(moments)
         self._towers.refresh()
         chunks = [chunk for batch in batches for chunk in batch.chunks]
-        metrics = sum(self.threads.map(self._learn, chunks), torch.zeros(len(METRICS)))
-        total = chunks[0].gradient
-        for chunk in chunks[1:]:
-            total.flat.add_(chunk.gradient.flat)
-        for parameter, part in total.of.items():
+        metrics = torch.zeros(len(METRICS))
+        self._total.flat.zero_()
+        # Some at a time, which bounds the memory of gradients; sums are the same whatever that number is.
+        most = AT_A_TIME * self.threads.count
+        while len(self._gradients) < min(most, len(chunks)):
+            self._gradients.append(Gradient(self._towers))
+        for start in range(0, len(chunks), most):
+            some = list(zip(chunks[start : start + most], self._gradients, strict=False))
+            for terms, (_, gradient) in zip(self.threads.map(self._learn, some), some, strict=True):
+                metrics += terms
+                self._total.flat.add_(gradient.flat)
+        for parameter, part in self._total.of.items():
             if parameter.requires_grad:
                 parameter.grad = part
         return metrics
 
-    def _learn(self, chunk: "_Chunk") -> torch.Tensor:
+    def _learn(self, item: tuple["_Chunk", Gradient]) -> torch.Tensor:
+        chunk, gradient = item
         try:
             passes = self._passes.pop()
         except IndexError:
@@ -105,9 +112,9 @@ class SideBySide:
         with torch.no_grad():
             passes.forward(chunk.obs, chunk.out)
             chunk.loss()
-            passes.backward(chunk.grad, chunk.gradient)
+            passes.backward(chunk.grad, gradient)
             if chunk.log_std_grad is not None:
-                torch.sum(chunk.log_std_grad, 1, out=chunk.gradient.log_std)
+                torch.sum(chunk.log_std_grad, 1, out=gradient.log_std)
         self._passes.append(passes)
         return chunk.terms.sum(1)
 
@@ -135,7 +142,7 @@ class SideBySide:
             log_std_grad_out=log_std_grad,
             terms_out=terms,
         )
-        return _Chunk(batch.obs[rows], out, grad, log_std_grad, terms, loss, Gradient(self._towers))
+        return _Chunk(batch.obs[rows], out, grad, log_std_grad, terms, loss)
 
 
 @dataclass
@@ -148,25 +155,29 @@ class _Chunk:
     log_std_grad: torch.Tensor | None
     terms: torch.Tensor
     loss: Callable[[], None]
-    gradient: Gradient
 
 
 class _Gathered:
     """One segment's samples of some number of environments, at addresses that stay: (B,) or (B, features), as Samples.
 
     Attributes:
-        copies: of each array where it comes from, the axis of environments, and where it goes to.
+        copies: of each array where it comes from, the axis of environments, and where it goes to. None for all
+            environments: they are read where they are.
         chunks: what is learned at a time.
     """
 
-    def __init__(self, s: Samples, count: int) -> None:
+    def __init__(self, s: Samples, count: int | None) -> None:
         self.copies: list[tuple[torch.Tensor, int, torch.Tensor]] = []
         self.chunks: list[_Chunk] = []
         steps, _, agents = s.log_prob.shape
-        axis = 2 if s.env_fastest else 1
-        inner = (steps, agents, count) if s.env_fastest else (steps, count, agents)
 
         def take(array: torch.Tensor) -> torch.Tensor:
+            if count is None:
+                flat = s.flat(array)
+                assert flat.data_ptr() == array.data_ptr(), "a view, which shows what is there later"
+                return flat
+            axis = 2 if s.env_fastest else 1
+            inner = (steps, agents, count) if s.env_fastest else (steps, count, agents)
             source = array.transpose(1, 2) if s.env_fastest else array
             if array.dim() == 3:
                 target = torch.empty(inner, dtype=array.dtype)
@@ -184,5 +195,10 @@ class _Gathered:
         self.action = take(s.action)
         self.log_prob, self.value = take(s.log_prob), take(s.value[:steps])
         self.advantage, self.target = take(s.advantage), take(s.target)
-        self.alive = take(s.alive)
-        self.weight = torch.empty(len(self.alive))
+        self._alive = s.alive if count is None else take(s.alive)
+        self._flat = s.flat
+        self.weight = torch.empty(len(self.log_prob))
+
+    def weigh(self) -> None:
+        """Set `weight` (B,) float32: 1 of who is there."""
+        self.weight.copy_(self._flat(self._alive) if self._alive.dim() == 3 else self._alive)

@@ -33,17 +33,20 @@ class Threads:
 
     PyTorch shares out each operation, and waits after each. Where operations are small, threads that have whole chains
     of them get more done.
+
+    Attributes:
+        count: how many threads there are, since `begin`.
     """
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
-        self._count = 1
+        self.count = 1
 
     @contextlib.contextmanager
     def begin(self) -> Iterator[None]:
         """To be entered around calls of `map`: within, the calling thread has one PyTorch thread."""
         count = torch.get_num_threads()
-        if count > 1 and count != self._count:
+        if count > 1 and count != self.count:
             self._pool = ThreadPoolExecutor(count, "warpdrive-learn")
             # OpenMP's number of threads belongs to a thread, MKL's to the process: all are told before work begins,
             # for one that came late would take MKL's threads away from whoever has them by then.
@@ -51,7 +54,7 @@ class Threads:
             for future in [self._pool.submit(_begin, barrier) for _ in range(count)]:
                 future.result()
             torch.set_num_threads(count)
-        self._count = count
+        self.count = count
         with one_thread():
             yield
 
@@ -61,7 +64,7 @@ class Threads:
         Raises:
             Exception: of the first item that failed.
         """
-        if self._count == 1 or len(items) == 1:
+        if self.count == 1 or len(items) == 1:
             return [work(item) for item in items]
         assert self._pool is not None
         futures = [self._pool.submit(work, item) for item in items]
