@@ -183,14 +183,15 @@ def test_advantages_are_normalised_over_what_was_asked_for(monkeypatch, over):
     """Those of every minibatch have mean 0 and deviation 1, or only those of all of an epoch's together."""
     trainer = make(wd.PPO(rollout_steps=16, minibatches=4, epochs=1, advantage_over=over))
     learner, seen = trainer.learners["left"], []
-    backward = learner._loss.backward
+    side = learner._side_by_side
+    learn = side.learn
 
-    def listen(**given):
-        present = given["weight"] > 0
-        seen.append(((given["advantage"] - given["moments"][0]) * given["moments"][1])[present])
-        return backward(**given)
+    def listen(batches, moments):
+        for batch in batches:
+            seen.append(((batch.advantage - moments[0]) * moments[1])[batch.weight > 0])
+        return learn(batches, moments)
 
-    monkeypatch.setattr(learner._loss, "backward", listen)
+    monkeypatch.setattr(side, "learn", listen)
     trainer.rollout.run()
     learner.estimate()
     learner.update()

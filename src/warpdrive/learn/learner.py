@@ -1,5 +1,6 @@
 """One policy's learning: advantages, minibatches, losses and optimiser steps over a rollout."""
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +16,9 @@ from warpdrive.learn.ppo import PPO
 from warpdrive.learn.returns import gae
 from warpdrive.learn.rollout import Rollout, Samples
 from warpdrive.learn.schedule import linear
+from warpdrive.learn.side_by_side import SideBySide
+from warpdrive.learn.threads import one_thread
+from warpdrive.policy.towers import written_out
 from warpdrive.sim.launcher import device_stream
 from warpdrive.sim.store import warp_array, warp_device
 
@@ -101,6 +105,9 @@ class Learner:
         self._loss = SurrogateLoss(space, clipped=clipped)
         self._fused: FusedUpdate | FusedWide | None = None
         fused = getattr(module, "fused", "")
+        self._side_by_side: SideBySide | None = None
+        if not fused and all(written_out(module, s.obs) for s in samples):
+            self._side_by_side = SideBySide(module, self._loss, samples, self.coefficients)
         if fused:
             from warpdrive.learn import fused_update, fused_wide  # not everywhere there is Triton
 
@@ -126,7 +133,7 @@ class Learner:
     def estimate(self) -> None:
         """Values of the observations that the rollout stopped at, then advantages and returns."""
         outputs = self.rollout.outputs
-        with torch.no_grad():
+        with torch.no_grad(), contextlib.nullcontext() if self._side_by_side is None else one_thread():
             for s in self.samples:
                 last = self.module(s.flat(s.obs[-1:]))
                 self._put(s, s.value[-1:], last)
@@ -153,6 +160,10 @@ class Learner:
 
     def update(self) -> None:
         """All epochs and minibatches of one update."""
+        with contextlib.nullcontext() if self._side_by_side is None else self._side_by_side.threads.begin():
+            self._update()
+
+    def _update(self) -> None:
         weights = [s.flat(s.alive).float() for s in self.samples]
         moments = self._advantage_moments([s.flat(s.advantage) for s in self.samples], weights)
         total = torch.zeros_like(self.metrics)
@@ -213,19 +224,26 @@ class Learner:
 
     def _minibatch(self, envs: torch.Tensor | None, moments: torch.Tensor) -> torch.Tensor:
         """One optimiser step, with advantages shifted and scaled by `moments`; returns its metrics."""
-        for parameter in self.parameters:
-            parameter.grad = None
-        batches = [_Batch(s, envs) for s in self.samples]
+        side = self._side_by_side
+        batches: list[Any] = [_Batch(s, envs) for s in self.samples] if side is None else side.gather(envs)
         if self._moments_of_minibatch:
             moments = self._advantage_moments([b.advantage for b in batches], [b.weight for b in batches])
         count = sum(b.weight.sum() for b in batches).clamp(min=1.0)  # type: ignore[union-attr]
         moments = torch.cat([moments, (1.0 / count).reshape(1)])
+        metrics = self._one_after_another(batches, moments) if side is None else side.learn(batches, moments)
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.algorithm.max_grad_norm, foreach=True)
+        self.optimizer.step()
+        return torch.cat([metrics, norm.detach().float().reshape(1)])
+
+    def _one_after_another(self, batches: list["_Batch"], moments: torch.Tensor) -> torch.Tensor:
+        """Gradients of a minibatch by PyTorch's backward passes, chunk after chunk; returns its metrics."""
+        for parameter in self.parameters:
+            parameter.grad = None
         metrics = torch.zeros(len(METRICS), device=self.device)
         for batch in batches:
             for rows in batch.chunks(CHUNK[self.device.type]):
-                out = self.module(batch.obs[rows])
                 metrics += self._loss.backward(
-                    out=out,
+                    out=self.module(batch.obs[rows]),
                     log_std=getattr(self.module, "log_std", None),
                     action=batch.action[rows],
                     old_log_prob=batch.log_prob[rows],
@@ -237,9 +255,7 @@ class Learner:
                     coefficients=self.coefficients,
                     moments=moments,
                 )
-        norm = nn.utils.clip_grad_norm_(self.parameters, self.algorithm.max_grad_norm, foreach=True)
-        self.optimizer.step()
-        return torch.cat([metrics, norm.detach().float().reshape(1)])
+        return metrics
 
     # ------------------------------------------------------------------ state
 

@@ -1,14 +1,18 @@
 """The rollout: T steps of all environments with their policies, written straight into where learning reads them."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
 
 from warpdrive.learn.assignment import RANDOM, Segment
+from warpdrive.learn.threads import one_thread
 from warpdrive.policy.actions import ActionSampler
-from warpdrive.policy.mlp import ActorCritic, Weights
+from warpdrive.policy.mlp import ActorCritic
+from warpdrive.policy.towers import Passes, Towers, written_out
 from warpdrive.sim.memory import require_memory
 from warpdrive.sim.simulator import Simulator
 from warpdrive.sim.store import OUTPUTS, Results, Store
@@ -130,6 +134,8 @@ class Rollout:
         self._steps = [sim.launcher.step(self._results(t)) for t in range(steps)]
         self._opponents = [[self._opponent(t, *pair) for pair in (opponents or {}).items()] for t in range(steps)]
         self._samplers = [self._sampler(s, fault) for s, fault in zip(self.samples, self.faults, strict=True)]
+        self._written_out = all(written_out(self.policies[s.segment.policy], s.obs) for s in self.samples)
+        self._acts = [self._act(s, sample) for s, sample in zip(self.samples, self._samplers, strict=True)]
 
     @property
     def num_slots(self) -> int:
@@ -139,21 +145,23 @@ class Rollout:
     @torch.no_grad()
     def run(self) -> None:
         """Collect T steps of every environment, going on from where the simulator stands."""
+        # The operations of a step are too small to be shared out: two threads were slower than one.
+        with one_thread() if self._written_out else contextlib.nullcontext():
+            self._run()
+
+    def _run(self) -> None:
         fields = self.sim.store.fields
         for name, block in self.obs.items():
             block[0].copy_(self.sim.obs[name])
         for name, block in self.mask.items():
             block[0].copy_(self.sim.mask[name])
         fields["final_count"].zero_()
-        # The weights do not change until the rollout is over: cast them once.
-        cast = [self._cast(s) for s in self.samples]
+        acts = [act() for act in self._acts]
         for t in range(self.steps):
-            for s, sample, weights in zip(self.samples, self._samplers, cast, strict=True):
-                out = self.policies[s.segment.policy](s.flat(s.obs[t : t + 1]), *weights)
-                mask = None if s.mask is None else s.mask[t]
-                sample(s.shaped(out), mask, s.action[t], s.log_prob[t], s.value[t])
-            for act in self._opponents[t]:
-                act()
+            for act in acts:
+                act(t)
+            for play in self._opponents[t]:
+                play()
             self._steps[t]()
         for name, block in self.obs.items():
             self.sim.obs[name].copy_(block[-1])
@@ -162,9 +170,46 @@ class Rollout:
         for name, array in self.outputs.items():
             fields[name].copy_(array[-1])
 
-    def _cast(self, s: Samples) -> list[Weights]:
+    def _act(self, s: Samples, sample: ActionSampler) -> Callable[[], Callable[[int], None]]:
+        """What begins a rollout of a segment: it gives what acts in step t."""
         module = self.policies[s.segment.policy]
-        return [module.weights(module.kind(s.obs.dtype))] if isinstance(module, ActorCritic) else []
+        if written_out(module, s.obs):
+            return self._act_written_out(s, sample, module)
+
+        def begin() -> Callable[[int], None]:
+            # The weights do not change until the rollout is over: cast them once.
+            weights = [module.weights(module.kind(s.obs.dtype))] if isinstance(module, ActorCritic) else []
+
+            def act(t: int) -> None:
+                out = module(s.flat(s.obs[t : t + 1]), *weights)
+                mask = None if s.mask is None else s.mask[t]
+                sample(s.shaped(out), mask, s.action[t], s.log_prob[t], s.value[t])
+
+            return act
+
+        return begin
+
+    def _act_written_out(self, s: Samples, sample: ActionSampler, module: Any) -> Callable[[], Any]:
+        """As _act, by a pass that is written out; all that changes from step to step is prepared."""
+        towers = Towers(module)
+        passes = Passes(towers)
+        obs = [s.flat(s.obs[t : t + 1]) for t in range(self.steps)]
+        assert obs[-1].data_ptr() == s.obs[self.steps - 1].data_ptr(), "a view, which shows what is there later"
+        out = torch.empty(towers.stages[-1].rows, len(obs[0])).t()
+        masks = [None] * self.steps if s.mask is None else s.mask
+        draws = [
+            sample.record(s.shaped(out), masks[t], s.action[t], s.log_prob[t], s.value[t]) for t in range(self.steps)
+        ]
+
+        def act(t: int) -> None:
+            passes.forward(obs[t], out)
+            draws[t]()
+
+        def begin() -> Callable[[int], None]:
+            towers.refresh()
+            return act
+
+        return begin
 
     def _sampler(self, s: Samples, fault: torch.Tensor) -> ActionSampler:
         sim, a, b = self.sim, s.segment.first, s.segment.last

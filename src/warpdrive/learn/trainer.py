@@ -1,5 +1,6 @@
 """The trainer: rollout, returns, update, report, save, over and over."""
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from warpdrive.learn.learner import Learner
 from warpdrive.learn.loss import METRICS
 from warpdrive.learn.ppo import PPO
 from warpdrive.learn.rollout import Rollout
+from warpdrive.learn.threads import one_thread
 from warpdrive.policy.fused import fusion
 from warpdrive.policy.mlp import MLP, PRECISIONS, ActorCritic, Precision
 from warpdrive.sim.simulator import Simulator, capture
@@ -132,7 +134,9 @@ class Trainer:
         if isinstance(description, nn.Module):
             module = description
         else:
-            module = description.build(group.obs, group.action, generator=generator)
+            # MKL's factorisations differ in their last bits with the number of threads; on the CPU nothing else does.
+            with one_thread() if self.sim.device.type == "cpu" else contextlib.nullcontext():
+                module = description.build(group.obs, group.action, generator=generator)
         module = module.to(self.sim.device)
         if name in self.frozen:
             module.requires_grad_(False)

@@ -1,5 +1,6 @@
 """Drawing actions from what a policy gives, with their log-probabilities, in one kernel."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -233,10 +234,32 @@ class ActionSampler:
             mask: uint8 (E, k, P) or None.
             raw: (E, k, size), takes the draws. log_prob, value: float32 (E, k).
         """
+        self._launch(out, mask, raw, log_prob, value, record_cmd=False)
+
+    def record(
+        self,
+        out: torch.Tensor,
+        mask: torch.Tensor | None,
+        raw: torch.Tensor,
+        log_prob: torch.Tensor,
+        value: torch.Tensor,
+    ) -> Callable[[], None]:
+        """A launch, for the CPU, of the same on these arrays, whatever they hold then; it does not keep them alive."""
+        return self._launch(out, mask, raw, log_prob, value, record_cmd=True).launch
+
+    def _launch(
+        self,
+        out: torch.Tensor,
+        mask: torch.Tensor | None,
+        raw: torch.Tensor,
+        log_prob: torch.Tensor,
+        value: torch.Tensor,
+        record_cmd: bool,
+    ) -> Any:
         inputs = list(self._inputs)
         if self._mask_index >= 0 and mask is not None:
             inputs[self._mask_index] = warp_array(mask, wp.uint8)
-        wp.launch(
+        return wp.launch(
             self._kernel,
             dim=self.shape,
             inputs=[warp_array(out, wp.dtype_from_torch(out.dtype)), *inputs],
@@ -248,4 +271,5 @@ class ActionSampler:
             ],
             device=self._wp_device,
             stream=device_stream(self._device),
+            record_cmd=record_cmd,
         )
