@@ -42,6 +42,7 @@ class CrowdState(space.Cells):
     at_spot: wd.PerAgent[int, 2]
     crowd: wd.PerAgent[wp.vec3i]
     crowd_of_second: wd.PerAgent[wp.vec3i]
+    stays: wd.PerAgent[bool]  # whether it takes part after sorting, where `swap` is run then
 
 
 @wd.per_agent
@@ -50,6 +51,12 @@ def scatter(s: CrowdState, env: int, agent: int):
     s.position[env, agent] = wp.vec2(wp.randf(rng, -1.5, 1.5), wp.randf(rng, -1.0, 2.0))
     s.radius[env, agent] = wp.randf(rng)
     s.active[env, agent] = agent == 0 or wp.randf(rng) < 0.9
+
+
+@wd.per_agent
+def swap(s: CrowdState, env: int, agent: int):
+    """Some leave and some join, between sorting and searching."""
+    s.active[env, agent] = s.stays[env, agent]
 
 
 @wd.per_agent
@@ -89,9 +96,9 @@ class Crowd(wd.Env):
     reset = (scatter,)
     step = (scatter,)
 
-    def __init__(self, first: int = 1, second: int = 1, layout: space.Layout | None = None):
+    def __init__(self, first: int = 1, second: int = 1, layout: space.Layout | None = None, between: tuple = ()):
         layout = layout or near.layout(first + second, (-1, -1), (1, 1), neighbours=K)
-        self.observe = (*layout.phases, *list_few, look, tell_first, tell_second)
+        self.observe = (*layout.phases, *between, *list_few, look, tell_first, tell_second)
         groups = {"first": wd.Group(first, obs=1, action=wd.Discrete(2)),
                   "second": wd.Group(second, obs=1, action=wd.Discrete(2))}  # fmt: skip
         super().__init__(
@@ -158,12 +165,14 @@ def within(position: np.ndarray, active: np.ndarray, radius: Any, group: slice =
 
 
 @functools.cache
-def simulator(first: int, second: int, shape: tuple[int, ...] | None, num_envs: int = 1, **options: Any) -> Any:
+def simulator(
+    first: int, second: int, shape: tuple[int, ...] | None, num_envs: int = 1, between: tuple = (), **options: Any
+) -> Any:
     """A Crowd with cells of this shape over a square from (-1, -1) to (1, 1), () for none, None: chosen by size."""
     from warpdrive.space.cells import layout
 
     chosen = None if shape is None else layout(("position",), (-1.0, -1.0), (1.0, 1.0), first + second, shape)
-    sim = wd.Simulator(Crowd(first, second, chosen), num_envs, **{"device": "cpu", **options})
+    sim = wd.Simulator(Crowd(first, second, chosen, between), num_envs, **{"device": "cpu", **options})
     sim.reset()
     return sim
 

@@ -9,21 +9,25 @@ from space.crowd import Crowd, look_around, near, simulator
 from warpdrive.space.cells import layout, shape_for
 
 
+@pytest.mark.parametrize("share", [0, 0.5, 1])
 @pytest.mark.parametrize("shape", [(1, 1), (4, 3), (30, 30)])
 @pytest.mark.parametrize("size", [(1, 1), (20, 30)])
-def test_lists_are_sorted_by_cell_and_then_by_index(shape, size):
-    """The list is a stable sort of all agents by cell, and starts say where each cell begins."""
+def test_lists_are_sorted_by_cell_and_then_by_index(shape, size, share):
+    """The list is a stable sort by cell of all that take part, and starts say where each cell begins."""
     count, rng = sum(size), np.random.default_rng(0)
     position = rng.uniform(-1.3, 1.3, (2, count, 2)).astype(np.float32)
     position[1, : count // 2] = 0.25
-    active = rng.random((2, count)) < 0.5
+    active = rng.random((2, count)) < share
     found = look_around(simulator(*size, shape, 2), position, active, np.ones((2, count), np.float32))
     in_cells = np.clip(np.floor((position + 1) * np.array(shape, np.float32) / 2), 0, np.array(shape) - 1).astype(int)
-    cell = in_cells[..., 1] * shape[0] + in_cells[..., 0]
+    cell = np.where(active, in_cells[..., 1] * shape[0] + in_cells[..., 0], -1)
     np.testing.assert_array_equal(found["cell"], cell)
     for env in range(2):
-        np.testing.assert_array_equal(found["cell_members"][env], np.argsort(cell[env], kind="stable"))
-        starts = np.searchsorted(np.sort(cell[env]), np.arange(shape[0] * shape[1] + 1))
+        there = np.flatnonzero(active[env])
+        members = there[np.argsort(cell[env, there], kind="stable")]
+        nobody = np.full(count - len(there), count)
+        np.testing.assert_array_equal(found["cell_members"][env], np.concatenate([members, nobody]))
+        starts = np.searchsorted(np.sort(cell[env, there]), np.arange(shape[0] * shape[1] + 1))
         np.testing.assert_array_equal(found["cell_start"][env], starts)
 
 

@@ -8,11 +8,26 @@ import warp as wp
 import warpdrive as wd
 from space.crowd import nearest
 from space.test_search import KINDS, places
-from warpdrive.space.in_order import list_place, search_slots
+from warpdrive.space import in_order
 
 K = 6
-copy = list_place(("position",), 2)
-search, search_second = (search_slots(("position",), 2, K, group) for group in (None, "second"))
+
+
+@wp.func
+def on_gpu() -> bool:
+    return True
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch):
+    """The phases are compiled as if for a GPU."""
+    monkeypatch.setattr(in_order, "on_gpu", on_gpu)
+
+
+# Not from the cache: compiled with the function above they must serve no other test.
+make = in_order.nearest_phases.__wrapped__
+find = make(("position",), 2, True, K, None, "found")
+find_second = make(("position",), 2, True, K, "second", "found_second")
 
 
 class SlotsState(wd.space.Cells):
@@ -21,20 +36,13 @@ class SlotsState(wd.space.Cells):
     position: wd.PerAgent[wp.vec2]
     found: wd.PerEnv[int, "agents", K]  # noqa: F821
     found_second: wd.PerEnv[int, "agents", K]  # noqa: F821
+    stays: wd.PerAgent[bool]
 
 
 @wd.per_agent
-def list_places(s: SlotsState, env: int, agent: int):
-    copy(s, env, agent)
-
-
-@wd.per_agent
-def look(s: SlotsState, env: int, agent: int):
-    me = s.cell_members[env, agent]
-    index, index_second = search(s, env, agent), search_second(s, env, agent)
-    for j in range(K):
-        s.found[env, me, j] = index[j]
-        s.found_second[env, me, j] = index_second[j]
+def swap(s: SlotsState, env: int, agent: int):
+    """Some leave and some join, between sorting and searching."""
+    s.active[env, agent] = s.stays[env, agent]
 
 
 @wd.per_agent("first")
@@ -52,7 +60,7 @@ class Slots(wd.Env):
 
     def __init__(self, first: int, second: int):
         layout = wd.space.Search("position").layout(first + second, (-1, -1), (1, 1), neighbours=K, cells=True)
-        self.observe = (*layout.phases, list_places, look, tell_first, tell_second)
+        self.observe = (*layout.phases, swap, *find, *find_second, tell_first, tell_second)
         group = {"obs": 1, "action": wd.Discrete(2)}
         super().__init__(
             groups={"first": wd.Group(first, **group), "second": wd.Group(second, **group)},
@@ -61,22 +69,43 @@ class Slots(wd.Env):
         )
 
 
+def expect(size: tuple[int, int], position: np.ndarray, active: np.ndarray, stays: np.ndarray) -> None:
+    """At these places (E, N, 2) the phases find what NumPy does among those who were sorted and are there still."""
+    first, agents = size[0], sum(size)
+    sim = wd.Simulator(Slots(*size), len(position), device="cpu")
+    sim.reset()
+    for name, value in (("position", position), ("active", active), ("stays", stays)):
+        getattr(sim.state, name).copy_(torch.as_tensor(value))
+    for found in (sim.state.found, sim.state.found_second):
+        found.fill_(-7)  # so that a row that nobody writes shows
+    sim.refresh()
+    there = active & stays
+    for env in range(len(position)):
+        for found, group in ((sim.state.found, slice(None)), (sim.state.found_second, slice(first, agents))):
+            expected, _ = nearest(position[env], there[env], K, group=group)
+            expected[~there[env]] = -1
+            np.testing.assert_array_equal(found[env].numpy(), expected)
+
+
 @pytest.mark.parametrize("size", [(1, 1), (1, 6), (20, 44), (100, 29), (100, 500)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_slots_find_what_numpy_finds(kind, size):
     """Also where many are equally near, or nearer to each other than a cut distance can tell."""
-    first, agents = size[0], sum(size)
+    agents = sum(size)
     rng = np.random.default_rng(agents)
     position = np.stack([places(rng, kind, agents) for _ in range(3)]).astype(np.float32)
     position[1:] *= 1 + 1e-6 * rng.random((2, agents, 1), np.float32)
     active = rng.random((3, agents)) < 0.8
-    sim = wd.Simulator(Slots(*size), 3, device="cpu")
-    sim.reset()
-    sim.state.position.copy_(torch.as_tensor(position))
-    sim.state.active.copy_(torch.as_tensor(active))
-    sim.refresh()
-    for env in range(3):
-        for found, group in ((sim.state.found, slice(None)), (sim.state.found_second, slice(first, agents))):
-            expected, _ = nearest(position[env], active[env], K, group=group)
-            expected[~active[env]] = -1
-            np.testing.assert_array_equal(found[env].numpy(), expected)
+    expect(size, position, active, active)
+
+
+@pytest.mark.parametrize("kind", ["anywhere", "one point", "border"])
+def test_however_many_take_part(kind):
+    """From nobody to all, less than are sought among them; some leave or join after they were sorted."""
+    rng, agents = np.random.default_rng(1), 300
+    position = np.stack([places(rng, kind, agents) for _ in range(12)]).astype(np.float32)
+    active = rng.permuted(np.arange(agents) < agents * np.array([0, 0.01, 0.1, 0.5, 0.99, 1])[:, None], axis=1)
+    active = np.concatenate([active, active])
+    stays = active.copy()
+    stays[6:] = rng.random((6, agents)) < np.array([0.5, 0.5, 0.5, 0.9, 0.1, 0])[:, None]
+    expect((60, 240), position, active, stays)

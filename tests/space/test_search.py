@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial import cKDTree
 
-from space.crowd import MANY, K, expect, look_around, near, simulator
+from space.crowd import MANY, K, expect, look_around, near, nearest, simulator, swap, within
 
 SHAPES = [(), (1, 1), (8, 8), (3, 17), (40, 1)]
 SIZES = [(1, 1), (2, 5), (30, 70)]
@@ -52,6 +53,42 @@ def test_equals_numpy(kind, shape, size, device):
     found = look_around(simulator(*size, shape, 4, device=device), position, active, radius)
     for env in range(4):
         expect(found, env, size[0], position[env], active[env], radius[env])
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("kind", ["anywhere", "one point", "border"])
+@pytest.mark.parametrize("shape", [(8, 8), (40, 1)])
+def test_equals_numpy_however_many_take_part(kind, shape, device):
+    """From nobody to nearly all, in turn in the same environments: the lists grow and shrink."""
+    rng, first, count = np.random.default_rng(3), 60, 300
+    sim = simulator(first, count - first, shape, 6, device=device)
+    for _ in range(2):
+        position = np.stack([places(rng, kind, count) for _ in range(6)]).astype(np.float32)
+        active = np.arange(count) < count * rng.permutation([0, 0, 0.01, 0.1, 0.5, 0.99])[:, None]
+        active = rng.permuted(active, axis=1)
+        radius = rng.choice([0.25, 1.3, np.inf], (6, count)).astype(np.float32)
+        found = look_around(sim, position, active, radius)
+        for env in range(6):
+            expect(found, env, first, position[env], active[env], radius[env])
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("kind", ["anywhere", "one point"])
+def test_who_leaves_or_joins_after_sorting_is_not_found(kind, device):
+    """All still search for themselves; of `nearest_phases` those have a result who were sorted and are there still."""
+    rng, first, count = np.random.default_rng(4), 20, 60
+    position = places(rng, kind, count)[None].astype(np.float32)
+    sorted_, stays = rng.random((2, 1, count)) < 0.6
+    radius = np.full((1, count), 0.5, np.float32)
+    sim = simulator(first, count - first, (4, 5), 1, (swap,), device=device)
+    sim.state.stays.copy_(torch.as_tensor(stays))
+    found = look_around(sim, position, sorted_, radius)
+    there = (sorted_ & stays)[0]
+    assert 10 < there.sum() < min(sorted_.sum(), stays.sum())
+    expected = nearest(position[0], there, K)[0]
+    np.testing.assert_array_equal(found["few"][0], expected)
+    np.testing.assert_array_equal(found["listed"][0], np.where(there[:, None], expected, -1))
+    np.testing.assert_array_equal(found["crowd"][0][:, 0], within(position[0], there, radius[0]).sum(1))
 
 
 @settings(max_examples=30, deadline=None)

@@ -1,4 +1,4 @@
-"""Cell lists: all agents of an environment sorted by the cell of a grid they stand in, and within a cell by index.
+"""Cell lists: the agents that take part, sorted by the cell of a grid they stand in, and within a cell by index.
 
 It is a counting sort in four phases, in which every agent works at once: find the own cell, count, sum the counts up,
 and enter the list. Agents that enter the same cell meet in atomic minima of whole numbers, whose end result does not
@@ -30,9 +30,9 @@ class Cells(State):
     Where all agents are compared with each other these hold next to nothing.
     """
 
-    cell: PerAgent[int]  # in which the agent stood when it was sorted
+    cell: PerAgent[int]  # in which the agent stood when it was sorted; -1: it did not take part
     cell_start: PerEnv[int, "cell_bounds"]  # type: ignore[name-defined]  # noqa: F821 - of each cell in cell_members
-    cell_members: PerEnv[int, "cell_slots"]  # type: ignore[name-defined]  # noqa: F821 - agents, cell after cell
+    cell_members: PerEnv[int, "cell_slots"]  # type: ignore[name-defined]  # noqa: F821 - see sort_phases
     cell_place: PerEnv[wp.vec3, "cell_slots"]  # type: ignore[name-defined]  # noqa: F821 - of each of them: see in_order
     cell_sums: PerEnv[int, "cell_blocks"]  # type: ignore[name-defined]  # noqa: F821 - agents in a block of cells
 
@@ -51,7 +51,7 @@ class Layout:
 
     Attributes:
         shape: cells along each axis; () where all agents are compared with each other.
-        phases: to run before a search, after agents have moved; () where there are no lists.
+        phases: to run before a search, after agents have moved or joined; () where there are no lists.
         params: for `super().__init__(params=...)`.
         sizes: for `super().__init__(sizes=...)`.
     """
@@ -104,14 +104,20 @@ def coordinates(dimensions: int) -> Any:
 
 @functools.cache
 def sort_phases(position: tuple[str, ...], dimensions: int) -> tuple[Phase, ...]:
-    """The phases that sort all agents, active or not, by where they stand."""
+    """The phases that sort the agents that take part now by where they stand.
+
+    `cell_members` then holds them cell after cell, and `s.num_agents` in the slots behind the last.
+    """
     place_at, in_cells = place_of(position, dimensions), coordinates(dimensions)
 
     @per_agent
     def find_cell(s: Cells, env: int, agent: int):
-        u = in_cells(s, place_at(s, env, agent))
-        row = along(u[2], s.cell_planes) * s.cell_rows + along(u[1], s.cell_rows)
-        s.cell[env, agent] = row * s.cell_columns + along(u[0], s.cell_columns)
+        cell = int(-1)
+        if s.active[env, agent]:
+            u = in_cells(s, place_at(s, env, agent))
+            row = along(u[2], s.cell_planes) * s.cell_rows + along(u[1], s.cell_rows)
+            cell = row * s.cell_columns + along(u[0], s.cell_columns)
+        s.cell[env, agent] = cell
         s.cell_members[env, agent] = s.num_agents  # greater than any: nobody has entered yet
         cells = s.cell_columns * s.cell_rows * s.cell_planes
         for c in range(agent, cells, s.num_agents):
@@ -122,8 +128,9 @@ def sort_phases(position: tuple[str, ...], dimensions: int) -> tuple[Phase, ...]
     @per_agent
     def count_cell(s: Cells, env: int, agent: int):
         c = s.cell[env, agent]
-        wp.atomic_add(s.cell_start, env, c, 1)  # whole numbers: exact in any order
-        wp.atomic_add(s.cell_sums, env, c // s.cell_block, 1)
+        if c >= 0:
+            wp.atomic_add(s.cell_start, env, c, 1)  # whole numbers: exact in any order
+            wp.atomic_add(s.cell_sums, env, c // s.cell_block, 1)
 
     @per_agent
     def start_cells(s: Cells, env: int, agent: int):
@@ -136,17 +143,19 @@ def sort_phases(position: tuple[str, ...], dimensions: int) -> tuple[Phase, ...]
                 count = s.cell_start[env, c]
                 s.cell_start[env, c] = start
                 start += count
-        if agent == 0:
-            s.cell_start[env, cells] = s.num_agents
+            if (b + 1) * s.cell_block >= cells:  # the last block
+                s.cell_start[env, cells] = start
 
     @per_agent
     def enter_cell(s: Cells, env: int, agent: int):
         # Every slot keeps the least of all who come to it and sends the others on: in the end they stand in order.
-        slot = s.cell_start[env, s.cell[env, agent]]
-        waiting = agent
-        while waiting < s.num_agents:
-            waiting = wp.max(waiting, wp.atomic_min(s.cell_members, env, slot, waiting))
-            slot += 1
+        c = s.cell[env, agent]
+        if c >= 0:
+            slot = s.cell_start[env, c]
+            waiting = agent
+            while waiting < s.num_agents:
+                waiting = wp.max(waiting, wp.atomic_min(s.cell_members, env, slot, waiting))
+                slot += 1
 
     return find_cell, count_cell, start_cells, enter_cell
 

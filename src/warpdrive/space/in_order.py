@@ -1,7 +1,8 @@
 """The nearest others of all agents at once, found in the order of their cells: for environments of many agents.
 
 A thread for each slot of the lists: the threads of a warp then stand in the same cells, so they read the same
-neighbours and look equally long. Where agents stand is copied into the order of the lists first.
+neighbours and look equally long. Slots behind the last listed agent have nothing to do: where many agents have left,
+those are whole warps. Where agents stand is copied into the order of the lists first.
 """
 
 import functools
@@ -42,13 +43,14 @@ def list_place(position: tuple[str, ...], dimensions: int) -> Any:
     @wp.func
     def copy(s: Any, env: int, slot: int):
         me = s.cell_members[env, slot]
-        place = place_at(s, env, me)
-        at = wp.vec3(0.0, 0.0, 0.0)
-        for axis in range(dimensions):
-            at[axis] = place[axis]
-        if not s.active[env, me]:
-            at[0] = wp.nan  # nearer than nothing
-        s.cell_place[env, slot] = at
+        if me < s.num_agents:
+            place = place_at(s, env, me)
+            at = wp.vec3(0.0, 0.0, 0.0)
+            for axis in range(dimensions):
+                at[axis] = place[axis]
+            if not s.active[env, me]:  # has left since it was sorted
+                at[0] = wp.nan  # nearer than nothing
+            s.cell_place[env, slot] = at
 
     return copy
 
@@ -57,9 +59,10 @@ def list_place(position: tuple[str, ...], dimensions: int) -> Any:
 def search_slots(position: tuple[str, ...], dimensions: int, k: int, group: str | None) -> Any:
     """The Warp function `(s, env, slot)` of the indices of the k nearest others of the agent in a slot.
 
-    Keys have 32 bits, for which a GPU has minima and maxima: the slot takes the place of the lowest bits of the
-    distance. The nearest found are put in order by whole keys; one more of them than are asked for tells whether the
-    cut distances were enough to decide who is among them; where not, which is seldom, the search is made anew.
+    It must take part still. Keys have 32 bits, for which a GPU has minima and maxima: the slot takes the place of the
+    lowest bits of the distance. The nearest found are put in order by whole keys; one more of them than are asked for
+    tells whether the cut distances were enough to decide who is among them; where not, which is seldom, the search is
+    made anew.
     """
     listed, place_at, bounds = listed_place(dimensions), place_of(position, dimensions), range_of(group)
     decide = search_cells(position, dimensions, k, group)
@@ -94,31 +97,30 @@ def search_slots(position: tuple[str, ...], dimensions: int, k: int, group: str 
     def search(s: Any, env: int, slot: int):
         index = Indices(-1)
         place = listed(s, env, slot)
-        if place[0] == place[0]:  # not so in the slot of an agent that does not take part
-            keys = walked(s, env, place, slot, float(wp.inf), wp.static(NO_KEY))
-            low = low_bits(s.num_agents)
-            if keys[k] != wp.static(NO_KEY) and ((keys[last] ^ keys[k]) & ~low) == wp.uint32(0):
-                me = s.cell_members[env, slot]
-                index, _square = decide(s, env, place_at(s, env, me), me, float(wp.inf))
-            else:
-                whole = Whole()
-                alike = bool(False)
-                for j in range(k):
-                    if keys[j] != wp.static(NO_KEY):
-                        at = int(keys[j] & low)
-                        index[j] = s.cell_members[env, at]
-                        whole[j] = key_of(wp.length_sq(listed(s, env, at) - place), index[j])
-                        alike = alike or ((keys[j] ^ keys[j + 1]) & ~low) == wp.uint32(0)
-                if alike:  # equal but for what was cut off: put in order
-                    for _turn in range(k):
-                        for j in range(last):
-                            if index[j + 1] >= 0 and whole[j + 1] < whole[j]:
-                                nearer = whole[j + 1]
-                                whole[j + 1] = whole[j]
-                                whole[j] = nearer
-                                other = index[j + 1]
-                                index[j + 1] = index[j]
-                                index[j] = other
+        keys = walked(s, env, place, slot, float(wp.inf), wp.static(NO_KEY))
+        low = low_bits(s.num_agents)
+        if keys[k] != wp.static(NO_KEY) and ((keys[last] ^ keys[k]) & ~low) == wp.uint32(0):
+            me = s.cell_members[env, slot]
+            index, _square = decide(s, env, place_at(s, env, me), me, float(wp.inf))
+        else:
+            whole = Whole()
+            alike = bool(False)
+            for j in range(k):
+                if keys[j] != wp.static(NO_KEY):
+                    at = int(keys[j] & low)
+                    index[j] = s.cell_members[env, at]
+                    whole[j] = key_of(wp.length_sq(listed(s, env, at) - place), index[j])
+                    alike = alike or ((keys[j] ^ keys[j + 1]) & ~low) == wp.uint32(0)
+            if alike:  # equal but for what was cut off: put in order
+                for _turn in range(k):
+                    for j in range(last):
+                        if index[j + 1] >= 0 and whole[j + 1] < whole[j]:
+                            nearer = whole[j + 1]
+                            whole[j + 1] = whole[j]
+                            whole[j] = nearer
+                            other = index[j + 1]
+                            index[j + 1] = index[j]
+                            index[j] = other
         return index
 
     return search
@@ -142,13 +144,19 @@ def nearest_phases(
     def find_nearest(s: Cells, env: int, agent: int):
         me = agent
         if by_cells(s):
-            me = s.cell_members[env, agent]
-        index = Indices(-1)
-        if by_cells(s) and on_gpu():
-            index = search(s, env, agent)
-        elif s.active[env, me]:
-            index, _ = find(s, env, me)
-        for j in range(k):
-            put(s, env, me, j, index[j])
+            me = s.cell_members[env, agent]  # num_agents behind the last listed one
+            if me < s.num_agents and not s.active[env, me]:  # has left since it was sorted
+                me = s.num_agents
+            if s.cell[env, agent] < 0 or not s.active[env, agent]:  # no slot's thread writes its row
+                for j in range(k):
+                    put(s, env, agent, j, -1)
+        if me < s.num_agents:
+            index = Indices(-1)
+            if by_cells(s) and on_gpu():
+                index = search(s, env, agent)
+            elif s.active[env, me]:
+                index, _ = find(s, env, me)
+            for j in range(k):
+                put(s, env, me, j, index[j])
 
     return list_places, find_nearest

@@ -44,7 +44,8 @@ class Search:
 
     What its methods return are Warp functions, to be called in phases. All of them find agents that take part
     (`s.active`) and lie closer than a radius, by distances in float32, equally near ones by index. Where agents have
-    been sorted into cells they look into the cells nearby only, else at all agents: what is found is the same.
+    been sorted into cells they look into the cells nearby only, else at all agents: what is found is the same, but for
+    agents that joined after they were sorted, who are not in the cells and are not found there.
 
     Args:
         position: name of a `wd.PerAgent[wp.vec2]` field, or of one field of numbers for each dimension: ("x", "y").
@@ -94,7 +95,7 @@ class Search:
             k: number of neighbours; up to 16 are kept in registers on a GPU.
             into: name of a `wd.PerEnv[int, N, k]` field for N agents (not PerAgent: the agent that writes a row is
                 another than the one whose row it is). `s.NAME[env, agent, j]` then is what `nearest` gives, or -1 for
-                an agent that does not take part.
+                an agent that does not take part, or did not when agents were sorted.
             among: the group to search; None: all agents.
 
         Raises:
