@@ -192,6 +192,22 @@ def test_tagged_runner_may_stay():
     assert sim.truncated.all()
 
 
+def test_tags_are_counted_and_rewarded_one_by_one():
+    """Rewards are added tag after tag in float32, which a product would round otherwise; each step counts anew."""
+    sim = simulate(num_taggers=2, num_runners=12, tag_reward_for_tagger=0.3, step_penalty_for_tagger=-0.3)
+    put(sim, [[5, 5], [15, 15], *([5.1, 5.0] for _ in range(11)), [9, 9]])
+    idle(sim)
+    expected = np.float32(-0.3)
+    for _ in range(11):
+        expected += np.float32(0.3)
+    assert expected != np.float32(-0.3) + np.float32(11) * np.float32(0.3)
+    assert sim.rewards["taggers"][0].tolist() == [expected, np.float32(-0.3)]
+    assert sim.state.tags[0, :2].tolist() == [11, 0] and sim.state.runners_left.tolist() == [1]
+    idle(sim)
+    assert sim.state.tags[0, :2].tolist() == [0, 0] and sim.state.runners_left.tolist() == [1]
+    assert not sim.over.any()
+
+
 @pytest.mark.parametrize("exits", [True, False])
 def test_no_tag_is_lost(exits):
     """In every step the taggers together get 10 for each runner that was tagged."""

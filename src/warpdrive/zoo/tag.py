@@ -32,7 +32,8 @@ class TagState(wd.space.Cells):
     acceleration: wd.PerAgent[float]
     # The nearest others of each, where all are sorted into cells.
     near: wd.PerEnv[int, "near_agents", "near_slots"]  # type: ignore[name-defined]  # noqa: F821
-    tagged_by: wd.PerAgent[int]  # of a runner: the tagger that reached it in this step, or -1
+    tags: wd.PerAgent[int]  # of a tagger: runners that it has tagged in this step
+    runners_left: wd.PerEnv[int]  # in the game after this step's tags
 
     side: wd.Param[float]  # of the square
     per_diagonal: wd.Param[float]  # one over the square's diagonal
@@ -75,7 +76,9 @@ def place(s: TagState, env: int, agent: int):
     s.heading[env, agent] = float(wp.randi(rng, 0, 4)) * QUARTER_TURN
     s.speed[env, agent] = 0.0
     s.acceleration[env, agent] = 0.0
-    s.tagged_by[env, agent] = -1
+    s.tags[env, agent] = 0
+    if agent == 0:
+        s.runners_left[env] = s.runners.count
 
 
 # ---------------------------------------------------------------- what happens in a step
@@ -112,9 +115,12 @@ def drive(s: Any, env: int, agent: int, change: int, turn: int, max_speed: float
 
 @wd.per_agent("taggers")
 def move_tagger(s: TagState, env: int, i: int):
-    """Move one tagger, and give it what every step and the edge cost."""
+    """Move one tagger, and give it what every step and the edge cost; nobody is counted yet."""
     reward = s.step_penalty_for_tagger
     agent = s.taggers.first + i
+    s.tags[env, agent] = 0
+    if i == 0:
+        s.runners_left[env] = 0
     if drive(s, env, agent, s.taggers.action[env, i, 0], s.taggers.action[env, i, 1], s.max_speed_tagger):
         reward = reward + s.edge_hit_penalty
     s.taggers.reward[env, i] = reward
@@ -142,45 +148,43 @@ def distance_squared(a: wp.vec2, b: wp.vec2) -> float:
 @wd.per_agent("runners")
 def tag_runner(s: TagState, env: int, i: int):
     """Is this runner tagged, and by whom. At the last step those who are still in the game are rewarded."""
-    agent = s.runners.first + i
-    s.tagged_by[env, agent] = -1
     if s.runners.active[env, i]:
-        here = s.position[env, agent]
+        here = s.position[env, s.runners.first + i]
+        tagger = int(-1)
         least = s.reach * s.reach
         for t in range(s.taggers.count):
             d = distance_squared(here, s.position[env, s.taggers.first + t])
             if d < least:  # so of two equally near the first is kept
                 least = d
-                s.tagged_by[env, agent] = t
+                tagger = t
         reward = s.runners.reward[env, i]
         in_game = True
-        if s.tagged_by[env, agent] >= 0:
+        if tagger >= 0:
+            wp.atomic_add(s.tags, env, s.taggers.first + tagger, 1)  # whole numbers: exact in any order
             reward = reward + s.tag_penalty_for_runner
             if s.runner_exits:
                 in_game = False
                 s.runners.terminated[env, i] = True
-        if in_game and s.step[env] == s.episode_length:
-            reward = reward + s.end_of_game_reward_for_runner
+        if in_game:
+            wd.atomic_add(s.runners_left, env, 1)
+            if s.step[env] == s.episode_length:
+                reward = reward + s.end_of_game_reward_for_runner
         s.runners.reward[env, i] = reward
 
 
 @wd.per_agent("taggers")
 def reward_tagger(s: TagState, env: int, i: int):
-    """Reward a tagger for the runners that it has tagged: it gathers them itself, so that no tag is lost."""
+    """Reward a tagger for the runners that it has tagged, one after the other: floats are not added atomically."""
     reward = s.taggers.reward[env, i]
-    for r in range(s.runners.count):
-        if s.tagged_by[env, s.runners.first + r] == i:
-            reward += s.tag_reward_for_tagger
+    for _ in range(s.tags[env, s.taggers.first + i]):
+        reward += s.tag_reward_for_tagger
     s.taggers.reward[env, i] = reward
 
 
 @wd.per_env
 def end(s: TagState, env: int):
     """The episode ends when no runner is left."""
-    left = s.runners.count
-    while left > 0 and (not s.runners.active[env, left - 1] or s.runners.terminated[env, left - 1]):
-        left -= 1  # the last of them is out; it seldom takes many looks to find one who is not
-    s.ended[env] = left == 0
+    s.ended[env] = s.runners_left[env] == 0
 
 
 # ---------------------------------------------------------------- what an agent sees
