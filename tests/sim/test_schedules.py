@@ -10,7 +10,8 @@ import torch
 import warpdrive as wd
 from sim.environments import Dice, Kinds, Script
 from warpdrive.sim import launcher
-from warpdrive.sim.launcher import choose_schedule, choose_unit
+from warpdrive.sim.launcher import choose_schedule, choose_unit, reset_block
+from warpdrive.sim.program import Program
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 # (pairs or None, environments) -> digest of all arrays of five steps; more than a block of agents in the second.
@@ -84,6 +85,35 @@ def test_environments_get_threads_that_they_fill():
     assert [choose_unit(n) for n in (1, 3, 8, 25, 32)] == ["warp"] * 5
     assert [choose_unit(n) for n in (17, 33, 128)] == ["block"] * 3
     assert [choose_unit(n) for n in (129, 5000)] == ["strided"] * 2
+
+
+def test_many_agents_begin_anew_in_one_turn():
+    """A thread an agent in whole warps, as far as registers go for one whatever a kernel takes."""
+    assert [reset_block(n) for n in (129, 160, 300, 512, 1000)] == [160, 160, 320, 512, 512]
+
+
+@pytest.mark.parametrize(("pairs", "reset", "own"), [(300, (67, 320), True), (40, (23, 128), False)])
+def test_blocks_that_begin_anew_have_their_own_size(pairs, reset, own, monkeypatch):
+    """Beyond 128 agents, in a module of their own that is loaded before it runs; the rest of a step keeps its block."""
+    sizes, loaded = {}, []
+
+    def record(self, kernel, dim, inputs, block_dim=256):
+        if kernel.key.startswith("fused"):
+            assert dim[1] == block_dim and inputs[2] * inputs[3] == block_dim
+            sizes[kernel.key] = dim
+            assert (kernel.module, block_dim) in loaded
+
+    monkeypatch.setattr(launcher.Launcher, "_record", record)
+    monkeypatch.setattr(
+        Program, "_load", lambda self, module, device, block_dim=None: loaded.append((module, block_dim))
+    )
+    env = Script(pairs=pairs, episode_length=3)
+    sim = wd.Simulator(env, 67, device="cpu")
+    program = Program(env, {name: torch.float32 for name in env.groups}, "blocks")
+    made = launcher.Launcher(program, sim.store, "mixed", sim.launcher.params)
+    made.step(sim.results)
+    assert sizes == {"fused_change": (67, 128) if own else reset, "fused_reset": reset}
+    assert (program.fused_kernel("reset", made.unit).module is not program.module) == own
 
 
 def test_schedules_that_cannot_run_are_refused():

@@ -10,10 +10,10 @@ import torch
 import warp as wp
 
 from warpdrive.env.spaces import Box
-from warpdrive.sim.program import Program
+from warpdrive.sim.program import RESET_BLOCK, Program
 from warpdrive.sim.store import Results, Store, warp_array, warp_device
 
-__all__ = ["BLOCK", "ON_CUDA", "Launcher", "Schedule", "choose_schedule", "choose_unit", "device_stream"]
+__all__ = ["BLOCK", "ON_CUDA", "Launcher", "Schedule", "choose_schedule", "choose_unit", "device_stream", "reset_block"]
 
 Schedule = Literal["auto", "split", "mixed", "fused", "loop"]
 BLOCK = 128  # threads of a fused kernel's block, where nothing was measured
@@ -56,6 +56,14 @@ def choose_unit(num_agents: int) -> Literal["warp", "block", "strided"]:
     return "block" if num_agents <= BLOCK else "strided"
 
 
+def reset_block(num_agents: int) -> int:
+    """Threads of the block that begins an environment anew whose threads have several agents each.
+
+    Few environments are over in a step, so its time is that of one block: one thread an agent, as far as registers go.
+    """
+    return min(RESET_BLOCK, -(-num_agents // WARP) * WARP)
+
+
 class Launcher:
     """Makes launches over a store; each is a function that enqueues its kernels on PyTorch's current stream.
 
@@ -83,6 +91,7 @@ class Launcher:
         else:
             self.envs_per_unit = WARP // agents if self.unit == "warp" else 1
             self.block_dim = block_dim
+        self.reset_dim = reset_block(agents) if self.unit == "strided" else self.block_dim
         self._constants = {name: self._space_arrays(name) for name in store.env.groups}
         self._pool: ThreadPoolExecutor | None = None
         if schedule == "loop" and store.device.type == "cpu" and store.num_envs >= 2 * CHUNK:
@@ -108,6 +117,8 @@ class Launcher:
         program.load(self.device)
         if self.schedule in ON_CUDA:
             program.load(self.device, block_dim=self.block_dim)
+            if self.unit == "strided":
+                program.load_reset(self.device, self.reset_dim)
 
     def _space_arrays(self, group: str) -> dict[str, Any]:
         """What random actions of a group are drawn from: the choices of each head, or the bounds."""
@@ -216,13 +227,12 @@ class Launcher:
         return [self._record(kernel, b - a, [s, a, *more]) for a, b in itertools.pairwise(bounds)]
 
     def _fused(self, part: str, s: Any) -> Any:
-        size = WARP if self.unit == "warp" else self.block_dim
-        units = self.block_dim // size
+        threads = self.reset_dim if part == "reset" else self.block_dim
+        size = WARP if self.unit == "warp" else threads
+        units = threads // size
         blocks = -(-self.store.num_envs // (self.envs_per_unit * units))
         inputs = [s, self.store.num_envs, size, units, self.envs_per_unit, *(ONE_STEP if part == "step" else [])]
-        return self._record(
-            self.program.fused_kernel(part, self.unit), (blocks, self.block_dim), inputs, self.block_dim
-        )
+        return self._record(self.program.fused_kernel(part, self.unit), (blocks, threads), inputs, threads)
 
     def _phase(self, i: int, s: Any) -> Any:
         call, env = self.program.calls[i], self.store.env

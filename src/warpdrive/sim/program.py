@@ -18,7 +18,7 @@ from warpdrive.env.spaces import Box
 from warpdrive.env.state import BUILT_IN
 from warpdrive.sim import episode, random_actions
 
-__all__ = ["PhaseError", "Program"]
+__all__ = ["RESET_BLOCK", "PhaseError", "Program"]
 
 # How Warp says where a function does not compile: one such line a call, innermost last, and then what is wrong.
 FAULT = re.compile(r'Error while parsing function "([^"]+)" at ([^\n]+):(\d+):\n([^\n]*)\n;')
@@ -28,6 +28,7 @@ NO_FUNCTION = re.compile(r"Could not find function ([\w.]+) as a built-in or use
 
 # Without contraction of a * b + c every schedule gives the same bits (docs/design.md).
 MODULE_OPTIONS = {"enable_backward": False, "fuse_fp": False}
+RESET_BLOCK = 512  # the most threads of a block that begins an environment of many agents anew
 SCRIPT_USE = 1 << 23  # keeps the streams of scripted policies apart from those of phases, actions and minibatches
 
 _module_numbers: dict[str, Any] = {}
@@ -251,10 +252,11 @@ class Program:
         scope[key].__module__ = "warpdrive.generated"
         return scope[key]
 
-    def _kernel(self, key: str, lines: list[str], **options: Any) -> Any:
+    def _kernel(self, key: str, lines: list[str], module: Any = None, **options: Any) -> Any:
         if key not in self._kernels:
-            function = self._compile(key, lines)
-            self._kernels[key] = wp.kernel(function, module=self.module, name=key, enable_backward=False, **options)
+            module = module or self.module
+            function = self._compile(key, lines, module)
+            self._kernels[key] = wp.kernel(function, module=module, name=key, enable_backward=False, **options)
         return self._kernels[key]
 
     def _invoke(self, i: int, agent: str = "agent") -> str:
@@ -384,6 +386,11 @@ class Program:
             else:
                 lines += self._fused_call(indent + "    ", unit, call.group, f"i_{i}", self._invoke(i, "{}"))
             lines.append(f"{indent}{barrier}_barrier()")
+        if part == "reset" and unit == "strided":
+            # Its blocks have a size of their own, and a module is compiled for each: so it has a module of its own.
+            module = wp.get_module(f"{self.module.name}.reset")
+            module.options.update(MODULE_OPTIONS)
+            return self._kernel(key, lines, module, grid_stride=False, launch_bounds=RESET_BLOCK)
         return self._kernel(key, lines, grid_stride=False)
 
     @staticmethod
@@ -434,6 +441,14 @@ class Program:
             PhaseError: an author's phase does not compile.
         """
         self._load(next(iter(self.script_kernels.values())).module, device)
+
+    def load_reset(self, device: Any, block_dim: int) -> None:
+        """Compile (or fetch from Warp's cache) the fused kernel "reset" where it has a module of its own.
+
+        Raises:
+            PhaseError: an author's phase does not compile.
+        """
+        self._load(self.fused_kernel("reset", "strided").module, device, block_dim)
 
     def load(self, device: Any, block_dim: int | None = None) -> None:
         """Compile (or fetch from Warp's cache) all kernels of the steps made so far.
