@@ -16,8 +16,6 @@ __all__ = ["NOT_FINITE", "NO_ACTION", "ActionSampler"]
 USE = 1 << 21  # keeps these streams apart from those of phases and minibatches
 NOT_FINITE, NO_ACTION = 1, 2  # kinds of fault
 HALF_LOG_TWO_PI = 0.9189385332046727
-BATCH = 4  # logits that are read together
-Batch = wp.types.vector(BATCH, wp.float32)
 
 
 @wp.func
@@ -26,22 +24,6 @@ def _report(fault: wp.array(dtype=wp.int32), kind: int, env: int, i: int, step: 
         fault[1] = env
         fault[2] = i
         fault[3] = step
-
-
-@wp.func
-def _logits(out: wp.array3d(dtype=Any), env: int, i: int, first: int, end: int) -> Batch:
-    """A batch of logits, read together so that they are under way together; beyond the end the last one again."""
-    logits = Batch()
-    for b in range(wp.static(BATCH)):
-        logits[b] = float(out[env, i, wp.min(first + b, end - 1)])
-    return logits
-
-
-@wp.func
-def _allowed(mask: wp.array3d(dtype=wp.uint8), env: int, i: int, j: int, end: int) -> bool:
-    if mask.shape[0] == 0 or j >= end:
-        return j < end
-    return mask[env, i, j] != wp.uint8(0)
 
 
 @wp.kernel(enable_backward=False, module_options={"fuse_fp": False}, module="unique")
@@ -76,13 +58,15 @@ def _sample_discrete(
             best = int(-1)
             top = float(0.0)
             finite = bool(True)
-            for first in range(start, end, wp.static(BATCH)):
-                logits = _logits(out, env, i, first, end)
-                for b in range(wp.static(BATCH)):
-                    finite = finite and wp.isfinite(logits[b])
-                    if _allowed(mask, env, i, first + b, end) and (best < 0 or logits[b] > top):
-                        best = first + b
-                        top = logits[b]
+            for j in range(start, end):
+                logit = float(out[env, i, j])
+                finite = finite and wp.isfinite(logit)
+                allowed = bool(True)
+                if mask.shape[0] > 0:
+                    allowed = mask[env, i, j] != wp.uint8(0)
+                if allowed and (best < 0 or logit > top):
+                    best = j
+                    top = logit
             if not finite:
                 _report(fault, wp.static(NOT_FINITE), env, i, clock[env])
                 sound = False
@@ -91,29 +75,20 @@ def _sample_discrete(
                 sound = False
             else:
                 total = float(0.0)
-                for first in range(start, end, wp.static(BATCH)):
-                    logits = _logits(out, env, i, first, end)
-                    for b in range(wp.static(BATCH)):
-                        if _allowed(mask, env, i, first + b, end):
-                            total += wp.exp(logits[b] - top)
+                for j in range(start, end):
+                    if mask.shape[0] == 0 or mask[env, i, j] != wp.uint8(0):
+                        total += wp.exp(float(out[env, i, j]) - top)
                 chosen = best
-                logit = top
                 if greedy == 0:
                     # Inverse of the cumulative distribution; what rounding leaves over goes to the likeliest.
                     left = wp.randf(rng) * total
-                    found = bool(False)
-                    for first in range(start, end, wp.static(BATCH)):
-                        logits = _logits(out, env, i, first, end)
-                        for b in range(wp.static(BATCH)):
-                            if not found and _allowed(mask, env, i, first + b, end):
-                                left -= wp.exp(logits[b] - top)
-                                if left < 0.0:
-                                    found = True
-                                    chosen = first + b
-                                    logit = logits[b]
-                        if found:
-                            break
-                log_prob += logit - top - wp.log(total)
+                    for j in range(start, end):
+                        if mask.shape[0] == 0 or mask[env, i, j] != wp.uint8(0):
+                            left -= wp.exp(float(out[env, i, j]) - top)
+                            if left < 0.0:
+                                chosen = j
+                                break
+                log_prob += float(out[env, i, chosen]) - top - wp.log(total)
                 action = chosen - start
         action_out[env, i, head] = action
         raw_out[env, i, head] = action
