@@ -285,12 +285,12 @@ def update_choices(w: Workload) -> list[tuple[str, UpdateTiles]]:
 def wide_choices(w: Workload) -> list[WideTiles]:
     """Divisions to try for the update of a wide network, the library's first."""
     if not ON_GPU:
-        return [WideTiles(16, 4, 2, 1, 255, 16, 16, 16, 4, 1, 16, 3, 16, 4)]
+        return [WideTiles(16, 16, 16, 2, 4, 16, 16, 4, 1, 16, 3, 16, 4)]
     if w.policy.hidden[0] <= 128:
         return []
-    others = [{"stages": 1}, {"first_programs": 1, "first_registers": 255}, {"back_columns": 64}]
-    others += [{"head_programs": 2}, {"head_programs": 2, "head_chunk": 128}]
-    others += [{"head_rows": 128, "head_warps": 8, "head_programs": 1}, {"head_warps": 8, "head_programs": 1}]
+    others = [{"stages": 2}, {"stages": 4}, {"rows": 64, "columns": 256, "warps": 4}, {"columns": 256}]
+    others += [{"columns": 64, "warps": 4}, {"head_warps": 16, "head_programs": 1}, {"head_rows": 64, "head_warps": 4}]
+    others += [{"head_rows": 64}, {"head_programs": 1}, {"sum_stages": 2}, {"sum_features": 64, "sum_warps": 4}]
     return [WideTiles(), *(WideTiles(**other) for other in others)]
 
 

@@ -12,7 +12,7 @@ from warpdrive.policy.mlp import MLP
 pytest.importorskip("triton")
 from warpdrive.learn.fused_wide import WideTiles
 
-TINY = WideTiles(16, 4, 2, 1, 255, 16, 16, 16, 4, 1, 16, 3, 16, 4)
+TINY = WideTiles(16, 16, 16, 2, 4, 16, 16, 4, 1, 16, 3, 16, 4)
 DEVICES = [
     pytest.param("cpu", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="compiled kernels run on the GPU")),
     pytest.param("cuda", marks=pytest.mark.gpu),

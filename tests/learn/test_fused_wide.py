@@ -11,7 +11,7 @@ from warpdrive.learn.fused_wide import FusedWide, WideTiles
 
 # What the way back loses in bfloat16.
 TOLERANCE = 2e-2
-TILES = WideTiles(16, 4, 2, 1, 255, 16, 16, 16, 4, 1, 16, 3, 16, 4)
+TILES = WideTiles(16, 16, 16, 2, 4, 16, 16, 4, 1, 16, 3, 16, 4)
 CASES = {
     "discrete": (Discrete(5), False, (32, 20)),
     "multi": (MultiDiscrete(4, 3, 9), False, (24,)),

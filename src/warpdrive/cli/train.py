@@ -176,7 +176,7 @@ def trainer_options(env: Env, settings: dict[str, Any]) -> dict[str, Any]:
         "assign": assign,
         "opponents": opponents,
         "frozen": settings["frozen"] or (),
-        "precision": "tf32" if settings["precision"] == "tf32" else "auto",  # else as the observations
+        "precision": settings["precision"],
         "fuse": settings["fuse"],
     }
 

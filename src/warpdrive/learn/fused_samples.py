@@ -93,28 +93,28 @@ def surrogate(
             log_prob += tl.sum(tl.where(own, -0.5 * z * z - spread[None, :] - LOG_TWO_PI_HALF, 0.0), 1)
             entropy += tl.sum(tl.where(j < P, spread + UNIT_ENTROPY, 0.0), 0)
         else:
-            # Of all heads side by side: the probabilities, and them times what the entropy's gradient asks for.
-            p = tl.zeros((ROWS, OUTP), dtype=tl.float32)
-            spread = tl.zeros((ROWS, OUTP), dtype=tl.float32)
+            # For every column the logarithm of its head's sum of exponentials, and its head's entropy.
+            log_sums = tl.zeros((ROWS, OUTP), dtype=tl.float32)
+            entropies = tl.zeros((ROWS, OUTP), dtype=tl.float32)
             chosen = tl.zeros((ROWS, OUTP), dtype=tl.int1)
             start = 0
             for h in tl.static_range(len(HEADS)):
-                here = (j[None, :] >= start) & (j[None, :] < start + HEADS[h]) & allowed
-                logits = tl.where(here, out, -1.0e30)
-                top = tl.max(logits, 1)
-                e = tl.exp(logits - top[:, None])  # 0 beyond the head
+                of_head = (j[None, :] >= start) & (j[None, :] < start + HEADS[h])
+                here = of_head & allowed
+                top = tl.max(tl.where(here, out, -1.0e30), 1)
+                e = tl.where(here, tl.exp(out - top[:, None]), 0.0)
                 total = tl.sum(e, 1)
+                weighted = tl.sum(tl.where(here, e * out, 0.0), 1)
                 log_sum = top + tl.log(total)
-                e = e / total[:, None]
-                head_entropy = log_sum - tl.sum(e * out, 1)
-                p += e
-                spread += e * (out + (head_entropy - log_sum)[:, None])
-                entropy += head_entropy
-                log_prob -= log_sum
+                head_entropy = log_sum - weighted / total
                 action = tl.load(actions + h * action_feature, mask=row_live, other=0)
-                chosen = chosen | (j[None, :] == start + action[:, None])
+                took = j[None, :] == start + action[:, None]
+                log_prob += tl.sum(tl.where(took, out, 0.0), 1) - log_sum
+                entropy += head_entropy
+                log_sums = tl.where(of_head, log_sum[:, None], log_sums)
+                entropies = tl.where(of_head, head_entropy[:, None], entropies)
+                chosen = chosen | took
                 start += HEADS[h]
-            log_prob += tl.sum(tl.where(chosen, out, 0.0), 1)
         a = (tl.load(advantage + at, mask=row_live, other=0.0) - shift) * scale
         change = tl.where(row_live, log_prob - tl.load(old_log_prob + at, mask=row_live, other=0.0), 0.0)
         ratio = tl.exp(change)
@@ -133,7 +133,10 @@ def surrogate(
             grad = slope * z * inverse
             std_grad = tl.sum(tl.where(own, slope * (z * z - 1.0) - entropy_coef * part[:, None], 0.0), 0)
         else:
-            grad = tl.where(chosen, slope, 0.0) - slope * p + entropy_coef * part[:, None] * spread
+            log_p = out - log_sums
+            p = tl.where(allowed, tl.exp(log_p), 0.0)
+            grad = tl.where(chosen, slope, 0.0) - slope * p
+            grad += entropy_coef * part[:, None] * tl.where(allowed, p * (log_p + entropies), 0.0)
     if HAS_VALUE:
         value = tl.sum(tl.where(j[None, :] == P, out, 0.0), 1)
         wanted = tl.load(target + at, mask=row_live, other=0.0)

@@ -29,25 +29,24 @@ class WideTiles(NamedTuple):
     """How the kernels divide their work.
 
     Attributes:
-        rows, warps: samples that a program of a layer makes at a time, and its warps; stages: tiles on their way.
-        first_programs, first_registers: programs of the first layer on each multiprocessor, and of their threads.
-        back_columns: features that a program makes on the way back.
-        head_rows, head_warps: the same of the kernel of the heads; head_chunk: features that it makes at a time on the
-            way back; head_programs: on each multiprocessor.
+        rows, columns: samples and features of a layer that a program makes.
+        chunk, stages: features that it takes in at a time, and how many such tiles are on their way.
+        warps: of a program.
+        head_rows, head_chunk, head_warps: the same of the kernel of the heads.
+        head_programs: of it on each multiprocessor.
         sum_rows, sum_stages: samples at a time of the sums of outer products, and tiles on their way.
         sum_features, sum_warps: features of their left factor, and warps.
     """
 
-    rows: int = 64
+    rows: int = 128
+    columns: int = 128
+    chunk: int = 64
+    stages: int = 3
     warps: int = 8
-    stages: int = 2
-    first_programs: int = 2
-    first_registers: int = 128
-    back_columns: int = 128
     head_rows: int = 64
     head_chunk: int = 64
     head_warps: int = 4
-    head_programs: int = 3
+    head_programs: int = 2
     sum_rows: int = 64
     sum_stages: int = 3
     sum_features: int = 128
@@ -98,8 +97,9 @@ class FusedWide:
             for s in self.samples:
                 arguments = sample_arguments(s, envs, self.module, coefficients, moments)
                 rows = arguments[1][0]
-                # Parts of equal size, of whole tiles of every kernel.
-                whole = math.lcm(self.tiles.rows, self.tiles.head_rows, self.tiles.sum_rows)
+                # Parts of equal size, whole tiles of every kernel; each program of the heads has equally many.
+                tiles = self.tiles
+                whole = math.lcm(tiles.head_rows * self._programs, tiles.rows, tiles.sum_rows)
                 size = -(-rows // (-(-rows // self.chunk) * whole)) * whole
                 for start in range(0, rows, size):
                     self._part(tower, layers, arguments, start, size, first)
@@ -125,45 +125,46 @@ class FusedWide:
         def new(width: int) -> torch.Tensor:
             return torch.empty(size, width, dtype=torch.bfloat16, device=self._device)
 
-        def launch(
-            kernel: Any, *given: Any, across: int = 1, programs: int = self._multiprocessors, **named: Any
-        ) -> None:
-            kernel[(programs * across,)](*given, TANH=constants["TANH"], **named)
+        def tiling(width: int) -> dict[str, Any]:
+            columns = min(tiles.columns, width)
+            division = {"ROWS": tiles.rows, "COLUMNS": columns, "num_warps": tiles.warps}
+            return {"grid": (size // tiles.rows * (width // columns),), "WIDTH": width, **division}
+
+        def launch(kernel: Any, *given: Any, grid: tuple[int, ...], **named: Any) -> None:
+            kernel[grid](*given, TANH=constants["TANH"], **named)
 
         of_samples = {key: constants[key] for key in ("GATHERED", "ENV_FASTEST")}
-        division = {"ROWS": tiles.rows, "num_warps": tiles.warps}
-        pipelined = {**division, "STAGES": tiles.stages}
-        count = size // tiles.rows
+        pipeline = {"STAGES": tiles.stages}
         x, h1 = new(inputs), new(width1)
         # fmt: off
         launch(
             first_layer, obs, alive, envs, *arrays[12:], w1, b1, x, h1, start, *counts, *obs_at, *alive_at,
-            *w1.stride(), count, D=features, DP=block(features + 1), DX=inputs, H=wide1, WIDTH=width1,
-            NORMALIZE=constants["NORMALIZE"], **of_samples, IN_ORDER=self._in_order(counts, obs_at, constants),
-            programs=tiles.first_programs * self._multiprocessors, maxnreg=tiles.first_registers, **division,
+            *w1.stride(), D=features, DP=block(features + 1), DX=inputs, H=wide1, NORMALIZE=constants["NORMALIZE"],
+            **of_samples, **tiling(width1),
         )
         h2 = h1
         if two:
             w2, b2 = layers[1]
             h2 = new(width2)
             launch(
-                layer, h1, w2, b2, h2, *w2.stride(), count, N=wide1, N_WIDTH=width1, H=wide2, WIDTH=width2, **pipelined,
+                layer, h1, w2, b2, h2, *w2.stride(), N=wide1, N_WIDTH=width1, H=wide2,
+                CHUNK=min(tiles.chunk, width1), **pipeline, **tiling(width2),
             )
         grad2, grad = new(width2), new(outputs)
         launch(
             head, mask, action, alive, log_prob, value, advantage, target, envs, coefficients, moments, log_std,
             h2, w_head, b_head, grad2, grad, partial, start, *counts, *mask_at, *action_at, *alive_at, *flat_at,
-            *w_head.stride(), partial.stride(0), to_ba, to_bc, to_log_std, to_metrics, size // tiles.head_rows,
-            programs=self._programs, H=wide2, WIDTH=width2, **tower.constants, MASKED=constants["MASKED"], **of_samples,
-            ROWS=tiles.head_rows, CHUNK=min(tiles.head_chunk, width2), FIRST=first, num_warps=tiles.head_warps,
+            *w_head.stride(), partial.stride(0), to_ba, to_bc, to_log_std, to_metrics,
+            grid=(self._programs,), H=wide2, WIDTH=width2, **tower.constants, MASKED=constants["MASKED"], **of_samples,
+            ROWS=tiles.head_rows, CHUNK=min(tiles.head_chunk, width2), **pipeline,
+            TURNS=size // (tiles.head_rows * self._programs), FIRST=first, num_warps=tiles.head_warps,
         )
         grad1 = grad2
         if two:
             grad1 = new(width1)
-            columns = min(tiles.back_columns, width1)
             launch(
-                back_layer, grad2, h1, w2, grad1, *w2.stride(), count, N=wide2, N_WIDTH=width2, H=wide1, WIDTH=width1,
-                COLUMNS=columns, across=width1 // columns, **pipelined,
+                back_layer, grad2, h1, w2, grad1, *w2.stride(), N=wide2, N_WIDTH=width2, H=wide1,
+                CHUNK=min(tiles.chunk, width2), **pipeline, **tiling(width1),
             )
         # fmt: on
         # Of the first layer the column of ones gives the biases; of the heads the last column is the critic's.
@@ -172,14 +173,6 @@ class FusedWide:
             self._sum(grad2, wide2, h1, wide1, (to_w2, wide1, 1), bias=to_b2, first=first)
         extra = to_wc if tower.constants["HAS_VALUE"] else None
         self._sum(h2, wide2, grad, policy, (to_wa, 1, wide2), extra=extra, first=first)
-
-    @staticmethod
-    def _in_order(counts: list[int], obs_at: list[int], constants: dict[str, Any]) -> bool:
-        """Whether the observations of all samples, in their order, stand one after the other, feature by feature."""
-        _, num_envs, num_agents = counts
-        a_step = num_envs * num_agents
-        strides = [a_step, 1, num_envs] if constants["ENV_FASTEST"] else [a_step, num_agents, 1]
-        return not constants["GATHERED"] and list(obs_at[:3]) == strides
 
     def _sum(
         self,

@@ -22,9 +22,11 @@ def _add(to, value, mask, FIRST: tl.constexpr):
 
 
 @triton.jit
-def _rows(tile, ROWS: tl.constexpr):
-    """The rows, int64, of a tile."""
-    return tile * ROWS + tl.arange(0, ROWS).to(tl.int64)
+def _tile(WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """This program's rows, int64, and columns of a matrix of WIDTH columns; neighbours share their rows."""
+    across: tl.constexpr = WIDTH // COLUMNS
+    row = (tl.program_id(0) // across).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    return row, (tl.program_id(0) % across) * COLUMNS + tl.arange(0, COLUMNS)
 
 
 @triton.jit
@@ -52,7 +54,6 @@ def first_layer(
     alive_k,
     w_out,
     w_in,
-    tiles,
     D: tl.constexpr,
     DP: tl.constexpr,
     DX: tl.constexpr,
@@ -62,41 +63,32 @@ def first_layer(
     NORMALIZE: tl.constexpr,
     GATHERED: tl.constexpr,
     ENV_FASTEST: tl.constexpr,
-    IN_ORDER: tl.constexpr,
     ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
 ):
-    """h = act(x W^T + b) of observations x, which are written as well, with one more feature that is 1.
-
-    IN_ORDER: the samples of a feature stand one after the other in memory.
-    """
-    i, j = tl.arange(0, DP), tl.arange(0, WIDTH)
-    known = i[None, :] < D
-    w = weight_tile(weight, i, j, w_in, w_out, D, H)
-    b = bias_tile(bias, j, H)[None, :]
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        here = _rows(tile, ROWS)
-        row = first_row + here
-        t, e, agent = locate(row, num_envs, num_agents, envs, GATHERED, ENV_FASTEST)
-        live = tl.load(alive + t * alive_t + e * alive_e + agent * alive_k, mask=row < rows, other=0) != 0
-        feature = (i.to(tl.int64) * obs_f)[None, :]
-        # What stands in the row of an absent agent may be anything: it does not count.
-        if IN_ORDER:
-            if first_row + (tile + 1) * ROWS <= rows:  # a mask that differs from row to row would split the reads
-                x = tl.load(obs + row[:, None] + feature, mask=known, other=0.0)
-            else:
-                x = tl.load(obs + row[:, None] + feature, mask=known & (row < rows)[:, None], other=0.0)
-            x = tl.where(live[:, None], x, 0.0)
-        else:
-            at = obs + (t * obs_t + e * obs_e + agent * obs_k)[:, None] + feature
-            x = tl.load(at, mask=live[:, None] & known, other=0.0)
-        if NORMALIZE:
-            x = normalize(x.to(tl.float32), mean, variance, limit, i, D)
-        x = x.to(tl.bfloat16)
+    """h = act(x W^T + b) of observations x, which are written as well, with one more feature that is 1."""
+    here, j = _tile(WIDTH, ROWS, COLUMNS)
+    i = tl.arange(0, DP)
+    row = first_row + here
+    t, e, agent = locate(row, num_envs, num_agents, envs, GATHERED, ENV_FASTEST)
+    live = tl.load(alive + t * alive_t + e * alive_e + agent * alive_k, mask=row < rows, other=0) != 0
+    # What stands in the row of an absent agent may be anything: it is not loaded.
+    x = tl.load(
+        obs + (t * obs_t + e * obs_e + agent * obs_k)[:, None] + (i.to(tl.int64) * obs_f)[None, :],
+        mask=live[:, None] & (i[None, :] < D),
+        other=0.0,
+    )
+    if NORMALIZE:
+        x = normalize(x.to(tl.float32), mean, variance, limit, i, D)
+    x = x.to(tl.bfloat16)
+    if tl.program_id(0) % (WIDTH // COLUMNS) == 0:
         # The weights' gradient of the feature that is 1 is that of the biases.
         with_one = tl.where(i[None, :] == D, 1.0, x.to(tl.float32)).to(tl.bfloat16)
         tl.store(x_out + here[:, None] * DX + i[None, :], with_one, mask=i[None, :] < DX)
-        z = product(x, w, tl.zeros((ROWS, WIDTH), dtype=tl.float32), "bf16")
-        tl.store(h_out + here[:, None] * WIDTH + j[None, :], activate(z + b, TANH, "bf16").to(tl.bfloat16))
+    w = weight_tile(weight, i, j, w_in, w_out, D, H)
+    z = product(x, w, tl.zeros((ROWS, COLUMNS), dtype=tl.float32), "bf16")
+    h = activate(z + bias_tile(bias, j, H)[None, :], TANH, "bf16").to(tl.bfloat16)
+    tl.store(h_out + here[:, None] * WIDTH + j[None, :], h)
 
 
 @triton.jit
@@ -107,24 +99,25 @@ def layer(
     h_out,
     w_out,
     w_in,
-    tiles,
     N: tl.constexpr,
     N_WIDTH: tl.constexpr,
     H: tl.constexpr,
     WIDTH: tl.constexpr,
     TANH: tl.constexpr,
     ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    CHUNK: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """h = act(x W^T + b), x of N features and h of H; the weights stay in shared memory."""
-    i, j = tl.arange(0, N_WIDTH), tl.arange(0, WIDTH)
-    w = weight_tile(weight, i, j, w_in, w_out, N, H)
-    b = bias_tile(bias, j, H)[None, :]
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
-        row = _rows(tile, ROWS)
-        part = tl.load(x + row[:, None] * N_WIDTH + i[None, :])
-        z = product(part, w, tl.zeros((ROWS, WIDTH), dtype=tl.float32), "bf16")
-        tl.store(h_out + row[:, None] * WIDTH + j[None, :], activate(z + b, TANH, "bf16").to(tl.bfloat16))
+    """h = act(x W^T + b), x of N features and h of H."""
+    row, j = _tile(WIDTH, ROWS, COLUMNS)
+    z = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+    for start in tl.range(0, N_WIDTH, CHUNK, num_stages=STAGES):
+        k = start + tl.arange(0, CHUNK)
+        part = tl.load(x + row[:, None] * N_WIDTH + k[None, :])
+        z = product(part, weight_tile(weight, k, j, w_in, w_out, N, H), z, "bf16")
+    h = activate(z + bias_tile(bias, j, H)[None, :], TANH, "bf16").to(tl.bfloat16)
+    tl.store(h_out + row[:, None] * WIDTH + j[None, :], h)
 
 
 @triton.jit
@@ -135,7 +128,6 @@ def back_layer(
     grad_out,
     w_out,
     w_in,
-    tiles,
     N: tl.constexpr,
     N_WIDTH: tl.constexpr,
     H: tl.constexpr,
@@ -143,23 +135,21 @@ def back_layer(
     TANH: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
+    CHUNK: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """The gradient in front of a layer's activation, (grad W) act'(h), from that in front of the next one's.
 
-    `grad` has N features, the next layer's, and `h` has H, of which a program makes COLUMNS: their share of the weights
-    and the tiles on their way fit a multiprocessor's shared memory.
+    `grad` has N features, the next layer's, and `h` has H.
     """
-    across: tl.constexpr = WIDTH // COLUMNS
-    i, j = tl.arange(0, N_WIDTH), (tl.program_id(0) % across) * COLUMNS + tl.arange(0, COLUMNS)
-    w = weight_tile(weight, i, j, w_out, w_in, N, H)
-    for tile in tl.range(tl.program_id(0) // across, tiles, tl.num_programs(0) // across, num_stages=STAGES):
-        row = _rows(tile, ROWS)
-        part = tl.load(grad + row[:, None] * N_WIDTH + i[None, :])
-        at = row[:, None] * WIDTH + j[None, :]
-        y = tl.load(h + at)
-        back = product(part, w, tl.zeros((ROWS, COLUMNS), dtype=tl.float32), "bf16")
-        tl.store(grad_out + at, differentiate(back, y, TANH).to(tl.bfloat16))
+    row, j = _tile(WIDTH, ROWS, COLUMNS)
+    back = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+    for start in tl.range(0, N_WIDTH, CHUNK, num_stages=STAGES):
+        k = start + tl.arange(0, CHUNK)
+        part = tl.load(grad + row[:, None] * N_WIDTH + k[None, :])
+        back = product(part, weight_tile(weight, k, j, w_out, w_in, N, H), back, "bf16")
+    at = row[:, None] * WIDTH + j[None, :]
+    tl.store(grad_out + at, differentiate(back, tl.load(h + at), TANH).to(tl.bfloat16))
 
 
 @triton.jit
@@ -206,7 +196,6 @@ def head(
     to_bc,
     to_log_std,
     to_metrics,
-    tiles,
     H: tl.constexpr,
     WIDTH: tl.constexpr,
     P: tl.constexpr,
@@ -221,16 +210,16 @@ def head(
     ENV_FASTEST: tl.constexpr,
     ROWS: tl.constexpr,
     CHUNK: tl.constexpr,
+    STAGES: tl.constexpr,
+    TURNS: tl.constexpr,
     FIRST: tl.constexpr,
 ):
     """The outputs of the last hidden layer h, the loss, and the gradients of the outputs and in front of h.
 
     What is summed over samples besides, the biases' gradients and metrics, is added to the program's row of `partial`.
     """
-    i, o = tl.arange(0, WIDTH), tl.arange(0, OUTP)
+    o = tl.arange(0, OUTP)
     outputs: tl.constexpr = P + HAS_VALUE
-    w = weight_tile(weight, i, o, w_in, w_out, H, outputs)
-    b = bias_tile(bias, o, outputs)[None, :]
     clip, value_clip = tl.load(coefficients), tl.load(coefficients + 1)
     entropy_coef, value_coef = tl.load(coefficients + 2), tl.load(coefficients + 3)
     shift, scale = tl.load(moments), tl.load(moments + 1)
@@ -243,15 +232,19 @@ def head(
     outside_sum = tl.zeros((ROWS,), dtype=tl.float32)
     count_sum = tl.zeros((ROWS,), dtype=tl.float32)
 
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        here = _rows(tile, ROWS)
-        hidden = tl.load(h + here[:, None] * WIDTH + i[None, :])
+    for turn in range(TURNS):
+        here = (turn * tl.num_programs(0) + tl.program_id(0)).to(tl.int64) * ROWS + tl.arange(0, ROWS)
         row = first_row + here
         t, e, agent = locate(row, num_envs, num_agents, envs, GATHERED, ENV_FASTEST)
         live = tl.load(alive + t * alive_t + e * alive_e + agent * alive_k, mask=row < rows, other=0) != 0
         at = t * flat_t + e * flat_e + agent * flat_k
         part = live.to(tl.float32)
-        out = product(hidden, w, tl.zeros((ROWS, OUTP), dtype=tl.float32), "bf16") + b
+        out = tl.zeros((ROWS, OUTP), dtype=tl.float32)
+        for start in tl.range(0, WIDTH, CHUNK, num_stages=STAGES):
+            k = start + tl.arange(0, CHUNK)
+            hidden = tl.load(h + here[:, None] * WIDTH + k[None, :])
+            out = product(hidden, weight_tile(weight, k, o, w_in, w_out, H, outputs), out, "bf16")
+        out += bias_tile(bias, o, outputs)[None, :]
 
         allowed = tl.broadcast_to(o[None, :] < P, (ROWS, OUTP))
         if MASKED:
@@ -275,12 +268,13 @@ def head(
         bias_sum += tl.sum(grad, 0)
         grad = grad.to(tl.bfloat16)
         tl.store(grad_out + here[:, None] * OUTP + o[None, :], grad)
-        for start in range(0, WIDTH, CHUNK):
+        for start in tl.range(0, WIDTH, CHUNK, num_stages=STAGES):
             k = start + tl.arange(0, CHUNK)
-            w_back = weight_tile(weight, o, k, w_out, w_in, outputs, H)
-            back = product(grad, w_back, tl.zeros((ROWS, CHUNK), dtype=tl.float32), "bf16")
-            to = here[:, None] * WIDTH + k[None, :]
-            tl.store(h_grad_out + to, differentiate(back, tl.load(h + to), TANH).to(tl.bfloat16))
+            w = weight_tile(weight, o, k, w_out, w_in, outputs, H)
+            back = product(grad, w, tl.zeros((ROWS, CHUNK), dtype=tl.float32), "bf16")
+            hidden = tl.load(h + here[:, None] * WIDTH + k[None, :])
+            h_grad = differentiate(back, hidden, TANH).to(tl.bfloat16)
+            tl.store(h_grad_out + here[:, None] * WIDTH + k[None, :], h_grad)
 
     partial += tl.program_id(0).to(tl.int64) * partial_stride
     metrics = partial + to_metrics + tl.arange(0, 1)
