@@ -47,9 +47,9 @@ class Contest:
             "failed": {},
         }
 
-    def builders(self) -> list[Any]:
-        """Functions that start a system each and have it compile; they may run at the same time."""
-        return [lambda name=name: self._build(name) for name in self._sides]
+    def builders(self) -> dict[str, Any]:
+        """Of each system the function that starts it and has it compile; they may run at the same time."""
+        return {name: lambda name=name: self._build(name) for name in self._sides}
 
     def _build(self, name: str) -> None:
         case = {

@@ -13,7 +13,8 @@ import torch
 import yaml
 
 from warpdrive.cli.main import main
-from warpdrive.cli.options import CONFIGS
+from warpdrive.cli.options import CONFIGS, find_environment
+from warpdrive.cli.train import make_simulator, make_trainer, train_parser
 from warpdrive.learn.checkpoint import load_checkpoint
 from warpdrive.learn.learner import Learner
 
@@ -337,3 +338,15 @@ def test_a_policy_that_breaks_ends_training_and_leaves_the_checkpoint_before(tmp
     trainer = load_checkpoint(folder)["trainer"]
     assert trainer["env_steps"] == 160
     assert all(bool(w.isfinite().all()) for policy in trainer["policies"].values() for w in policy.values())
+
+
+@pytest.mark.parametrize("precision", ["auto", "float32", "tf32", "bf16"])
+def test_the_precision_asked_for_is_that_of_the_policies(precision):
+    """Also where observations stay float32, as those of MPE do."""
+    env_class, settings, _ = find_environment(["simple-spread"], "train")
+    asked = ["--precision", precision, "--num-envs", "4", "--device", "cpu"]
+    settings = train_parser(env_class, settings).parse(asked).as_dict()
+    trainer = make_trainer(make_simulator(env_class(), settings), settings)
+    module = trainer.policies["agents"]
+    assert module.kind(trainer.sim.obs["agents"].dtype) == (torch.bfloat16 if precision == "bf16" else torch.float32)
+    assert module.precision == precision

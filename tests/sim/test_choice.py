@@ -58,6 +58,13 @@ def test_block_sizes_are_measured_for_fused_kernels_only():
     assert len(timer.asked) == 3
 
 
+@pytest.mark.parametrize(("split", "schedule"), [(1.8, "fused"), (1.6, "split")])
+def test_fused_is_chosen_unless_another_is_clearly_faster(split, schedule):
+    """Of nearly equal schedules the one that makes many random steps in one launch, with its fastest block."""
+    timer = Timer(fused=2.0, split=split, blocks={64: 1.9})
+    assert choose(KEY, timer) == Candidate(schedule, 64 if schedule == "fused" else 128)
+
+
 def test_another_key_is_measured():
     """A choice is for its key alone."""
     choose(KEY, Timer())

@@ -58,13 +58,18 @@ def _cpu_name() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of the source this runs from, with a + where files differ from it; None where there is no git."""
+    """The commit of the source this runs from, with a + where files differ from it; None where nobody knows.
+
+    WARPDRIVE_COMMIT in the environment comes first: of a copy of the files, git knows an older one, or none.
+    """
+    if os.environ.get("WARPDRIVE_COMMIT"):
+        return os.environ["WARPDRIVE_COMMIT"]
     folder = Path(__file__).parent
     try:
         command = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=7"]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):
-        return os.environ.get("WARPDRIVE_COMMIT")
+        return None
 
 
 def describe_machine(device: torch.device) -> dict[str, Any]:
