@@ -76,7 +76,7 @@ def panels(comparisons: list[dict[str, Any]]) -> list[tuple[str, dict[str, dict[
             systems = {name: s for name, s in row["systems"].items() if "env_steps_per_s" in s}
             if row["ratios"]:
                 work = "random actions" if row["work"] == "simulate" else "training"
-                ratios = ", ".join(f"{ratio:.2g} x {name}" for name, ratio in row["ratios"].items() if "," not in name)
+                ratios = ", ".join(f"{ratio:.3g} x {name}" for name, ratio in row["ratios"].items() if "," not in name)
                 where = f"{row['num_envs']} on {comparison.get('device')}"
                 result.append((f"{row['game']}, {work}\n{where}\n{ratios}", systems))
     return result

@@ -52,8 +52,8 @@ def is_worth_measuring(num_envs: int, num_agents: int, device: torch.device) -> 
 def choose(key: Mapping[str, Any], seconds: Callable[[Candidate], float]) -> Candidate:
     """The candidate that was fastest when this key was measured, which is now if it never was.
 
-    First the schedules are compared, each with the usual block, with some advantage to "fused"; then, if it has fused kernels, other blocks, for each
-    of which they are compiled anew.
+    First the schedules are compared, each with the usual block and with some advantage to "fused"; then, if it has
+    fused kernels, other blocks, for each of which they are compiled anew.
 
     Args:
         key: plain data, all that the choice depends on; see key_of.
