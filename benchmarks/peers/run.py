@@ -6,8 +6,8 @@
 Every system has a process of its own for each row. All compile first, warpdrive's one after another and then the
 peers' at the same time; then each row is timed with one process at work and the others waiting, in the order A B, B A,
 A B and so on; last, training rows learn from several seeds, for returns after equally many steps. Results are written
-after each row. A peer that is not installed is left out by name; requirements.txt says what to install. Where the peers have an
-interpreter of their own, name it with --peer-python.
+after each row. A peer that is not installed is left out by name; requirements.txt says what to install. Where the peers
+have an interpreter of their own, name it with --peer-python.
 """
 
 import argparse
