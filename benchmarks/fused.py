@@ -21,7 +21,7 @@ from warpdrive.env.spaces import ActionSpace, Discrete, MultiDiscrete
 from warpdrive.learn.fused_update import FusedUpdate, UpdateTiles
 from warpdrive.learn.fused_wide import FusedWide, WideTiles
 from warpdrive.learn.learner import CHUNK, _Batch
-from warpdrive.learn.loss import SurrogateLoss
+from warpdrive.learn.loss import SurrogateLoss, loss_arguments
 from warpdrive.learn.rollout import Samples
 from warpdrive.policy.fused_forward import ForwardTiles, fused_forward
 from warpdrive.policy.mlp import MLP, ActorCritic
@@ -182,13 +182,7 @@ class Bench:
             metrics += self.loss.backward(
                 out=self.module(obs if dtype is None else obs.to(dtype)),
                 log_std=None,
-                action=batch.action[rows],
-                old_log_prob=batch.log_prob[rows],
-                old_value=batch.value[rows],
-                advantage=batch.advantage[rows],
-                target=batch.target[rows],
-                weight=batch.weight[rows],
-                mask=None,
+                **loss_arguments(batch, rows),
                 coefficients=self.coefficients,
                 moments=moments,
             )

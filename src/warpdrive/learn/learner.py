@@ -11,7 +11,7 @@ from warpdrive.env.functions import stream
 from warpdrive.env.spaces import ActionSpace
 from warpdrive.learn.a2c import A2C
 from warpdrive.learn.adam import Adam
-from warpdrive.learn.loss import METRICS, SurrogateLoss
+from warpdrive.learn.loss import METRICS, SurrogateLoss, loss_arguments
 from warpdrive.learn.ppo import PPO
 from warpdrive.learn.returns import gae
 from warpdrive.learn.rollout import Rollout, Samples
@@ -133,7 +133,7 @@ class Learner:
     def estimate(self) -> None:
         """Values of the observations that the rollout stopped at, then advantages and returns."""
         outputs = self.rollout.outputs
-        with torch.no_grad(), contextlib.nullcontext() if self._side_by_side is None else one_thread():
+        with torch.no_grad(), one_thread(self._side_by_side is not None):
             for s in self.samples:
                 last = self.module(s.flat(s.obs[-1:]))
                 self._put(s, s.value[-1:], last)
@@ -245,13 +245,7 @@ class Learner:
                 metrics += self._loss.backward(
                     out=self.module(batch.obs[rows]),
                     log_std=getattr(self.module, "log_std", None),
-                    action=batch.action[rows],
-                    old_log_prob=batch.log_prob[rows],
-                    old_value=batch.value[rows],
-                    advantage=batch.advantage[rows],
-                    target=batch.target[rows],
-                    weight=batch.weight[rows],
-                    mask=None if batch.mask is None else batch.mask[rows],
+                    **loss_arguments(batch, rows),
                     coefficients=self.coefficients,
                     moments=moments,
                 )

@@ -11,7 +11,7 @@ from warpdrive.env.spaces import ActionSpace, Box
 from warpdrive.sim.launcher import device_stream
 from warpdrive.sim.store import warp_array, warp_device
 
-__all__ = ["METRICS", "SurrogateLoss"]
+__all__ = ["METRICS", "SurrogateLoss", "loss_arguments"]
 
 METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 HALF_LOG_TWO_PI = 0.9189385332046727
@@ -221,6 +221,19 @@ class _Seed(torch.autograd.Function):
         return ctx.saved_tensors[0], None
 
 
+def loss_arguments(batch: Any, rows: slice) -> dict[str, torch.Tensor | None]:
+    """What SurrogateLoss takes of some samples of a batch that has action, log_prob, value, ... and a mask or None."""
+    return {
+        "action": batch.action[rows],
+        "old_log_prob": batch.log_prob[rows],
+        "old_value": batch.value[rows],
+        "advantage": batch.advantage[rows],
+        "target": batch.target[rows],
+        "weight": batch.weight[rows],
+        "mask": None if batch.mask is None else batch.mask[rows],
+    }
+
+
 class SurrogateLoss:
     """The loss of a batch of samples, as the gradient of what the policy gave for them.
 
@@ -240,61 +253,42 @@ class SurrogateLoss:
         self._kernel = _continuous_kernel(clipped) if isinstance(space, Box) else _discrete_kernel(space.size, clipped)
 
     def backward(self, *, out: torch.Tensor, log_std: torch.Tensor | None, **batch: Any) -> torch.Tensor:
-        """Add the gradient of the loss to the parameters behind `out` and `log_std`; see `gradients`.
+        """Add the gradient of the loss to the parameters behind `out` and `log_std`.
+
+        Args:
+            out: (B, P + 1) float32 or bfloat16, part of a graph: distribution parameters, then the value.
+            log_std: float32 (P,), for a Box.
+            batch: action (B, size) as drawn; old_log_prob, old_value, advantage, target, weight, float32 (B,); mask,
+                uint8 (B, P) or None; coefficients, float32 (4,): clip, value clip (negative: none), entropy_coef,
+                value_coef; moments, float32 (3,): shift, scale, and one over count.
 
         Returns:
             float32 (5,): the METRICS, each a sum over samples of weight / count times its value.
         """
-        metrics, grad, log_std_grad = self.gradients(out=out, log_std=log_std, **batch)
-        roots = [_Seed.apply(out, grad)]
-        if log_std is not None and log_std_grad is not None and log_std.requires_grad:
-            roots.append(_Seed.apply(log_std, log_std_grad))
-        torch.autograd.backward(roots)
-        return metrics
-
-    def gradients(
-        self,
-        *,
-        out: torch.Tensor,
-        log_std: torch.Tensor | None,
-        action: torch.Tensor,
-        old_log_prob: torch.Tensor,
-        old_value: torch.Tensor,
-        advantage: torch.Tensor,
-        target: torch.Tensor,
-        weight: torch.Tensor,
-        mask: torch.Tensor | None,
-        coefficients: torch.Tensor,
-        moments: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """The metrics of the loss and its gradient.
-
-        Args:
-            out: (B, P + 1) float32 or bfloat16: distribution parameters, then the value.
-            log_std: float32 (P,), for a Box.
-            action: (B, size) as drawn. old_log_prob, old_value, advantage, target, weight: float32 (B,).
-            mask: uint8 (B, P) or None.
-            coefficients: float32 (4,): clip, value clip (negative: none), entropy_coef, value_coef.
-            moments: float32 (3,): shift, scale, and one over count.
-
-        Returns:
-            float32 (5,), the METRICS, each a sum over samples of weight / count times its value; the gradient of `out`,
-            of its type and laid out as it is; and for a Box that of `log_std`, (P,).
-        """
-        count = out.shape[0]
         grad = torch.empty_like(out)
-        terms = torch.empty((len(METRICS), count), dtype=torch.float32, device=out.device)
+        terms = torch.empty((len(METRICS), out.shape[0]), dtype=torch.float32, device=out.device)
         log_std_grad = None
         if isinstance(self.space, Box):
-            log_std_grad = torch.empty((self.space.size, count), dtype=torch.float32, device=out.device)
-        rows = [old_log_prob, old_value, advantage, target, weight]
-        inputs = self._inputs(out, log_std, action, mask, [*rows, coefficients, moments])
-        outputs = self._outputs(grad, log_std_grad, terms)
-        stream = device_stream(out.device)
-        wp.launch(self._kernel, count, inputs, outputs, device=warp_device(out.device), stream=stream)
-        return terms.sum(1), grad, None if log_std_grad is None else log_std_grad.sum(1)
+            log_std_grad = torch.empty((self.space.size, out.shape[0]), dtype=torch.float32, device=out.device)
+        outputs = {"grad_out": grad, "log_std_grad_out": log_std_grad, "terms_out": terms}
+        self._launch(out=out, log_std=log_std, **batch, **outputs)
+        roots = [_Seed.apply(out, grad)]
+        if log_std is not None and log_std_grad is not None and log_std.requires_grad:
+            roots.append(_Seed.apply(log_std, log_std_grad.sum(1)))
+        torch.autograd.backward(roots)
+        return terms.sum(1)
 
-    def record(
+    def record(self, **arrays: Any) -> Callable[[], None]:
+        """A launch, for the CPU, of the loss of these arrays, whatever they hold then; it does not keep them alive.
+
+        Args:
+            arrays: as of `backward`, and what is written: grad_out (B, P + 1), the gradient of `out`; of each sample
+                log_std_grad_out (P, B), or None but for a Box, and terms_out (5, B), of which the sums are wanted.
+        """
+        launch: Callable[[], None] = self._launch(**arrays, record_cmd=True).launch
+        return launch
+
+    def _launch(
         self,
         *,
         out: torch.Tensor,
@@ -311,40 +305,28 @@ class SurrogateLoss:
         grad_out: torch.Tensor,
         log_std_grad_out: torch.Tensor | None,
         terms_out: torch.Tensor,
-    ) -> Callable[[], None]:
-        """A launch, for the CPU, of the same on these arrays, whatever they hold then; it does not keep them alive.
-
-        Arguments as of `gradients`, and `grad_out` (B, P + 1), `log_std_grad_out` (P, B) and `terms_out` (5, B), which
-        are summed by the caller.
-        """
-        rows = [old_log_prob, old_value, advantage, target, weight]
-        inputs = self._inputs(out, log_std, action, mask, [*rows, coefficients, moments])
-        outputs = self._outputs(grad_out, log_std_grad_out, terms_out)
-        command = wp.launch(
-            self._kernel, out.shape[0], inputs, outputs, device=warp_device(out.device), record_cmd=True
-        )
-        return command.launch
-
-    def _inputs(
-        self,
-        out: torch.Tensor,
-        log_std: torch.Tensor | None,
-        action: torch.Tensor,
-        mask: torch.Tensor | None,
-        floats: list[torch.Tensor],
-    ) -> list[Any]:
-        inputs: list[Any] = [warp_array(out.detach(), wp.dtype_from_torch(out.dtype))]
+        record_cmd: bool = False,
+    ) -> Any:
+        kind = wp.dtype_from_torch(out.dtype)
+        inputs: list[Any] = [warp_array(out.detach(), kind)]
+        outputs = [warp_array(grad_out, kind)]
         if isinstance(self.space, Box):
             assert log_std is not None
+            assert log_std_grad_out is not None
             inputs += [warp_array(log_std.detach(), wp.float32), warp_array(action, wp.float32)]
+            outputs.append(warp_array(log_std_grad_out, wp.float32))
         else:
             if self._heads is None:
                 self._heads = torch.tensor(self.space.heads, dtype=torch.int32, device=out.device)
             inputs += [warp_array(self._heads, wp.int32), None if mask is None else warp_array(mask, wp.uint8)]
             inputs.append(warp_array(action, wp.int32))
-        return inputs + [warp_array(x, wp.float32) for x in floats]
-
-    @staticmethod
-    def _outputs(grad: torch.Tensor, log_std_grad: torch.Tensor | None, terms: torch.Tensor) -> list[Any]:
-        between = [] if log_std_grad is None else [warp_array(log_std_grad, wp.float32)]
-        return [warp_array(grad, wp.dtype_from_torch(grad.dtype)), *between, warp_array(terms, wp.float32)]
+        floats = [old_log_prob, old_value, advantage, target, weight, coefficients, moments]
+        return wp.launch(
+            self._kernel,
+            dim=out.shape[0],
+            inputs=inputs + [warp_array(x, wp.float32) for x in floats],
+            outputs=[*outputs, warp_array(terms_out, wp.float32)],
+            device=warp_device(out.device),
+            stream=device_stream(out.device),
+            record_cmd=record_cmd,
+        )

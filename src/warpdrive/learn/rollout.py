@@ -1,6 +1,5 @@
 """The rollout: T steps of all environments with their policies, written straight into where learning reads them."""
 
-import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -146,7 +145,7 @@ class Rollout:
     def run(self) -> None:
         """Collect T steps of every environment, going on from where the simulator stands."""
         # The operations of a step are too small to be shared out: two threads were slower than one.
-        with one_thread() if self._written_out else contextlib.nullcontext():
+        with one_thread(self._written_out):
             self._run()
 
     def _run(self) -> None:

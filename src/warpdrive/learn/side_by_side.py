@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from warpdrive.learn.loss import METRICS, SurrogateLoss
+from warpdrive.learn.loss import METRICS, SurrogateLoss, loss_arguments
 from warpdrive.learn.rollout import Samples
 from warpdrive.learn.threads import Threads
 from warpdrive.policy.towers import Gradient, Passes, Towers
@@ -130,13 +130,7 @@ class SideBySide:
         loss = self._loss.record(
             out=out,
             log_std=log_std,
-            action=batch.action[rows],
-            old_log_prob=batch.log_prob[rows],
-            old_value=batch.value[rows],
-            advantage=batch.advantage[rows],
-            target=batch.target[rows],
-            weight=batch.weight[rows],
-            mask=None if batch.mask is None else batch.mask[rows],
+            **loss_arguments(batch, rows),
             **self._numbers,
             grad_out=grad,
             log_std_grad_out=log_std_grad,

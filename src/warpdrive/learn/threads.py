@@ -15,10 +15,14 @@ R = TypeVar("R")
 
 
 @contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Within, PyTorch has one thread (OpenMP in the calling thread, MKL in the process), then as many as before."""
+def one_thread(wanted: bool = True) -> Iterator[None]:
+    """Within, PyTorch has one thread (OpenMP in the calling thread, MKL in the process), then as many as before.
+
+    Args:
+        wanted: False: nothing changes.
+    """
     count = torch.get_num_threads()
-    if count == 1:
+    if not wanted or count == 1:
         yield
         return
     torch.set_num_threads(1)

@@ -1,6 +1,5 @@
 """The trainer: rollout, returns, update, report, save, over and over."""
 
-import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -135,7 +134,7 @@ class Trainer:
             module = description
         else:
             # MKL's factorisations differ in their last bits with the number of threads; on the CPU nothing else does.
-            with one_thread() if self.sim.device.type == "cpu" else contextlib.nullcontext():
+            with one_thread(self.sim.device.type == "cpu"):
                 module = description.build(group.obs, group.action, generator=generator)
         module = module.to(self.sim.device)
         if name in self.frozen:

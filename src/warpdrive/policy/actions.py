@@ -234,28 +234,14 @@ class ActionSampler:
             mask: uint8 (E, k, P) or None.
             raw: (E, k, size), takes the draws. log_prob, value: float32 (E, k).
         """
-        self._launch(out, mask, raw, log_prob, value, record_cmd=False)
+        self._launch(out, mask, raw, log_prob, value)
 
-    def record(
-        self,
-        out: torch.Tensor,
-        mask: torch.Tensor | None,
-        raw: torch.Tensor,
-        log_prob: torch.Tensor,
-        value: torch.Tensor,
-    ) -> Callable[[], None]:
-        """A launch, for the CPU, of the same on these arrays, whatever they hold then; it does not keep them alive."""
-        return self._launch(out, mask, raw, log_prob, value, record_cmd=True).launch
+    def record(self, *arrays: torch.Tensor | None) -> Callable[[], None]:
+        """A launch, for the CPU, of a call with these arrays, whatever they hold then; it does not keep them alive."""
+        launch: Callable[[], None] = self._launch(*arrays, record_cmd=True).launch
+        return launch
 
-    def _launch(
-        self,
-        out: torch.Tensor,
-        mask: torch.Tensor | None,
-        raw: torch.Tensor,
-        log_prob: torch.Tensor,
-        value: torch.Tensor,
-        record_cmd: bool,
-    ) -> Any:
+    def _launch(self, out: Any, mask: Any, raw: Any, log_prob: Any, value: Any, *, record_cmd: bool = False) -> Any:
         inputs = list(self._inputs)
         if self._mask_index >= 0 and mask is not None:
             inputs[self._mask_index] = warp_array(mask, wp.uint8)

@@ -13,7 +13,7 @@ from warpdrive.env.environment import positive_int
 from warpdrive.env.spaces import ActionSpace, Box
 from warpdrive.policy.normalizer import Normalizer
 
-__all__ = ["MLP", "PRECISIONS", "ActorCritic", "Fusion", "Precision", "Weights"]
+__all__ = ["MLP", "PRECISIONS", "ActorCritic", "Fusion", "Precision", "Weights", "tanh_of_half_"]
 
 Fusion = Literal["whole", "wide", ""]
 Precision = Literal["auto", "float32", "tf32", "bf16"]
@@ -103,6 +103,14 @@ class _LinearRelu(torch.autograd.Function):
 _MINUS_ONE = torch.tensor(-1.0)
 
 
+def tanh_of_half_(z: torch.Tensor) -> torch.Tensor:
+    """tanh(z / 2) in the place of z, as 2 sigmoid(z) - 1: on a CPU in a quarter of the time of PyTorch's tanh.
+
+    It is off by 2e-7 at most.
+    """
+    return torch.add(_MINUS_ONE, z.sigmoid_(), alpha=2.0, out=z)  # one pass over memory
+
+
 class _LinearTanh(torch.autograd.Function):
     """tanh(x W^T + b), feature-major all the way, so that no pass over memory meets two orders of it."""
 
@@ -110,9 +118,8 @@ class _LinearTanh(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         if x.is_cuda or x.dtype != torch.float32:
             z = torch.addmm(bias[:, None], weight, x.t()).tanh_()
-        else:  # 2 sigmoid(2 z) - 1, off by 2e-7 at most: on a CPU in a quarter of the time of PyTorch's tanh
-            z = torch.addmm(2.0 * bias[:, None], weight, x.t(), alpha=2.0).sigmoid_()
-            torch.add(_MINUS_ONE, z, alpha=2.0, out=z)  # one pass over memory
+        else:
+            z = tanh_of_half_(torch.addmm(2.0 * bias[:, None], weight, x.t(), alpha=2.0))
         ctx.save_for_backward(x, weight, z)
         return z.t()
 
@@ -183,7 +190,7 @@ class ActorCritic(nn.Module):
 
         def cast(layers: nn.ModuleList) -> list[tuple[torch.Tensor, torch.Tensor]]:
             # Transposes contiguous: see _LinearRelu.backward.
-            return [(layer.weight.t().contiguous().to(kind).t(), layer.bias.to(kind)) for layer in layers]  # type: ignore
+            return [(layer.weight.t().contiguous().to(kind).t(), layer.bias.to(kind)) for layer in layers]  # type: ignore[misc, operator]
 
         actor, critic = self.actor_head, self.critic_head
         heads = [(actor.weight.to(kind), actor.bias.to(kind)), (critic.weight.to(kind), critic.bias.to(kind))]

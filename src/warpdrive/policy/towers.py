@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from warpdrive.policy.mlp import ActorCritic
+from warpdrive.policy.mlp import ActorCritic, tanh_of_half_
 
 __all__ = ["Gradient", "Passes", "Towers", "written_out"]
 
-_MINUS_ONE = torch.tensor(-1.0)
 _tanh_backward: Any = torch.ops.aten.tanh_backward.grad_input
 _relu_backward: Any = torch.ops.aten.threshold_backward.grad_input
 
@@ -196,7 +195,7 @@ class Passes:
                 else:
                     torch.addmm(p.bias, p.weight, read, alpha=scale, out=p.made)
             if made is not None and tanh:
-                torch.add(_MINUS_ONE, made.sigmoid_(), alpha=2.0, out=made)
+                tanh_of_half_(made)
             elif made is not None:
                 made.relu_()
         self._x = x
