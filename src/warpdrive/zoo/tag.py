@@ -235,7 +235,7 @@ def tell_time(s: Any, obs: Any, env: int, i: int, agent: int, feature: int):
 
 
 @wp.func
-def see_all(s: Any, obs: Any, env: int, i: int, agent: int):
+def tell_all(s: Any, obs: Any, env: int, i: int, agent: int):
     """Write what one agent sees of all others, in index order; one that is out of the game leaves zeros."""
     slots = s.num_agents - 1
     x_axis = frame(s, env, agent)
@@ -249,42 +249,46 @@ def see_all(s: Any, obs: Any, env: int, i: int, agent: int):
     tell_time(s, obs, env, i, agent, 7 * slots)
 
 
+@wd.per_agent
+def observe_all(s: TagState, env: int, agent: int):
+    """Show one agent all others."""
+    if agent < s.runners.first:
+        tell_all(s, s.taggers.obs, env, agent, agent)
+    else:
+        tell_all(s, s.runners.obs, env, agent - s.runners.first, agent)
+
+
 @functools.cache
-def see_nearest(slots: int, listed: bool) -> Any:
-    """The function that writes what one agent sees of its `slots` nearest others; `listed`: they stand in `near`."""
+def observe_nearest(slots: int, listed: bool) -> Any:
+    """The phase that shows one agent its `slots` nearest others; `listed`: they stand in `near`.
+
+    One phase for both groups: on a GPU the few taggers alone would take nearly as long as all do.
+    """
     find = wd.space.Search("position", cells=False).nearest(slots)
     Indices = wp.types.vector(slots, int)
 
     @wp.func
-    def see(s: Any, obs: Any, env: int, i: int, agent: int):
-        nearest = Indices(-1)
-        if wp.static(listed):
-            for k in range(slots):
-                nearest[k] = s.near[env, agent, k]
-        elif s.active[env, agent]:
-            nearest, _ = find(s, env, agent)
+    def tell(s: Any, obs: Any, env: int, i: int, agent: int, nearest: Indices):
         x_axis = frame(s, env, agent)
         for k in range(slots):
             describe(s, obs, env, i, x_axis, agent, nearest[k], k, slots)
         tell_time(s, obs, env, i, agent, 7 * slots)
 
-    return see
+    @wd.per_agent
+    def observe(s: TagState, env: int, agent: int):
+        nearest = Indices(-1)
+        if s.active[env, agent]:
+            if wp.static(listed):
+                for k in range(slots):
+                    nearest[k] = s.near[env, agent, k]
+            else:
+                nearest, _ = find(s, env, agent)
+        if agent < s.runners.first:
+            tell(s, s.taggers.obs, env, agent, agent, nearest)
+        else:
+            tell(s, s.runners.obs, env, agent - s.runners.first, agent, nearest)
 
-
-@functools.cache
-def observe_phases(slots: int | None, listed: bool) -> tuple[Any, Any]:
-    """The observe phases of both groups: of the nearest `slots` others, listed or to be found; None: of all."""
-    see = see_all if slots is None else see_nearest(slots, listed)
-
-    @wd.per_agent("taggers")
-    def observe_tagger(s: TagState, env: int, i: int):
-        see(s, s.taggers.obs, env, i, s.taggers.first + i)
-
-    @wd.per_agent("runners")
-    def observe_runner(s: TagState, env: int, i: int):
-        see(s, s.runners.obs, env, i, s.runners.first + i)
-
-    return observe_tagger, observe_runner
+    return observe
 
 
 # ---------------------------------------------------------------- scripted policies
@@ -466,8 +470,8 @@ class Tag(wd.Env):
         layout = near.layout(agents, (0.0, 0.0), corner, neighbours=slots, cells=cells)
         listed = bool(layout.shape)
         find = wd.space.Search("position", cells=True).nearest_phases(slots, into="near") if listed else ()
-        look = observe_phases(None if use_full_observation else slots, listed)
-        self.observe = (*layout.phases, *find, *look)
+        look = observe_all if use_full_observation else observe_nearest(slots, listed)
+        self.observe = (*layout.phases, *find, look)
         action = wd.MultiDiscrete(num_acceleration_levels + 1, num_turn_levels + 1)
         super().__init__(
             groups={
