@@ -6,6 +6,7 @@ import torch
 from torch.distributions import Categorical, Normal
 
 from warpdrive.env.spaces import Box, Discrete, MultiDiscrete
+from warpdrive.policy import actions
 from warpdrive.policy.actions import NO_ACTION, NOT_FINITE, ActionSampler
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -47,6 +48,24 @@ def outputs(space, seed=0, same=False):
     if same:
         return torch.randn(width, generator=g).expand(E, K, width).contiguous()
     return torch.randn(width, E, K, generator=g).permute(1, 2, 0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("greedy", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_logits_in_registers_and_in_memory_give_the_same_bits(device, greedy, masked, monkeypatch):
+    """Heads of few and of many choices are drawn from by different code, which does the same."""
+    space = MultiDiscrete(4, 21, 3)
+    out = 3.0 * outputs(space)
+    mask = (torch.rand(E, K, 28, generator=torch.Generator().manual_seed(1)) < 0.6).to(torch.uint8) if masked else None
+    active = torch.rand(E, K, generator=torch.Generator().manual_seed(2)) < 0.8
+    drawn = []
+    for held in (32, 0):
+        monkeypatch.setattr(actions, "HELD", held)
+        drawn.append(Drawn(space, out, device, mask=mask, active=active, greedy=greedy))
+    assert not masked or drawn[0].fault[0] == NO_ACTION
+    for name in ("action", "raw", "log_prob", "value"):
+        torch.testing.assert_close(*(getattr(d, name) for d in drawn), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -1,5 +1,6 @@
 """Drawing actions from what a policy gives, with their log-probabilities, in one kernel."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ __all__ = ["NOT_FINITE", "NO_ACTION", "ActionSampler"]
 USE = 1 << 21  # keeps these streams apart from those of phases and minibatches
 NOT_FINITE, NO_ACTION = 1, 2  # kinds of fault
 HALF_LOG_TWO_PI = 0.9189385332046727
+HELD = 32  # choices of a head whose logits are kept in registers
 
 
 @wp.func
@@ -26,82 +28,145 @@ def _report(fault: wp.array(dtype=wp.int32), kind: int, env: int, i: int, step: 
         fault[3] = step
 
 
-@wp.kernel(enable_backward=False, module_options={"fuse_fp": False}, module="unique")
-def _sample_discrete(
-    out: wp.array3d(dtype=Any),
-    heads: wp.array(dtype=wp.int32),
-    mask: wp.array3d(dtype=wp.uint8),
-    active: wp.array2d(dtype=wp.bool),
-    seed: wp.array(dtype=wp.int32),
-    clock: wp.array(dtype=wp.int32),
-    env_offset: int,
-    agent_offset: int,
-    greedy: int,
-    fault: wp.array(dtype=wp.int32),
-    action_out: wp.array3d(dtype=wp.int32),
-    raw_out: wp.array3d(dtype=wp.int32),
-    log_prob_out: wp.array2d(dtype=wp.float32),
-    value_out: wp.array2d(dtype=wp.float32),
-):
-    env, i = wp.tid()
-    num_heads = heads.shape[0]
-    log_prob = float(0.0)
-    value = float(0.0)
-    sound = bool(True)
-    here = active[env, i]
-    rng = stream(seed[0], env_offset + env, agent_offset + i, clock[env], wp.static(USE))
-    start = int(0)
-    for head in range(num_heads):
-        end = start + heads[head]
-        action = int(0)
-        if here:
-            best = int(-1)
-            top = float(0.0)
-            finite = bool(True)
-            for j in range(start, end):
-                logit = float(out[env, i, j])
-                finite = finite and wp.isfinite(logit)
-                allowed = bool(True)
-                if mask.shape[0] > 0:
-                    allowed = mask[env, i, j] != wp.uint8(0)
-                if allowed and (best < 0 or logit > top):
-                    best = j
-                    top = logit
-            if not finite:
-                _report(fault, wp.static(NOT_FINITE), env, i, clock[env])
-                sound = False
-            elif best < 0:
-                _report(fault, wp.static(NO_ACTION), env, i, clock[env])
-                sound = False
-            else:
-                total = float(0.0)
-                for j in range(start, end):
-                    if mask.shape[0] == 0 or mask[env, i, j] != wp.uint8(0):
-                        total += wp.exp(float(out[env, i, j]) - top)
-                chosen = best
+@wp.func
+def _draw_from_memory(out: Any, mask: Any, env: int, i: int, start: int, end: int, u: float):
+    """As `_draw_from_registers`, of any number of choices: its logits are read as often as they are needed."""
+    best = int(-1)
+    top = float(0.0)
+    for j in range(start, end):
+        logit = float(out[env, i, j])
+        if not wp.isfinite(logit):
+            return wp.static(-NOT_FINITE), 0.0
+        if (mask.shape[0] == 0 or mask[env, i, j] != wp.uint8(0)) and (best < 0 or logit > top):
+            best = j
+            top = logit
+    if best < 0:
+        return wp.static(-NO_ACTION), 0.0
+    total = float(0.0)
+    for j in range(start, end):
+        if mask.shape[0] == 0 or mask[env, i, j] != wp.uint8(0):
+            total += wp.exp(float(out[env, i, j]) - top)
+    chosen = best
+    left = u * total
+    if left >= 0.0:
+        for j in range(start, end):
+            if mask.shape[0] == 0 or mask[env, i, j] != wp.uint8(0):
+                left -= wp.exp(float(out[env, i, j]) - top)
+                if left < 0.0:
+                    chosen = j
+                    break
+    return chosen - start, float(out[env, i, chosen]) - top - wp.log(total)
+
+
+@functools.cache
+def _draw_from_registers(most: int) -> Any:
+    """The Warp function `(out, mask, env, i, start, end, u)` that draws from a head of at most so many choices.
+
+    It returns the choice by the inverse of the cumulative distribution at `u` from 0 to 1, or the likeliest where u is
+    negative, and its log-probability; or in place of the choice the kind of fault, negative. What rounding leaves over
+    goes to the likeliest. Loops are unrolled, so that a GPU keeps the logits in registers and reads all at once.
+    """
+    Row = wp.types.vector(most, float)
+
+    @wp.func
+    def draw(out: Any, mask: Any, env: int, i: int, start: int, end: int, u: float):
+        logits = Row(-wp.inf)
+        finite = bool(True)
+        for k in range(most):
+            if start + k < end:
+                logits[k] = float(out[env, i, start + k])
+                finite = finite and wp.isfinite(logits[k])
+        if not finite:
+            return wp.static(-NOT_FINITE), 0.0
+        if mask.shape[0] > 0:
+            for k in range(most):
+                if start + k < end and mask[env, i, start + k] == wp.uint8(0):
+                    logits[k] = -wp.inf
+        best = int(-1)
+        top = float(-wp.inf)
+        for k in range(most):
+            if logits[k] > top:
+                best = k
+                top = logits[k]
+        if best < 0:
+            return wp.static(-NO_ACTION), 0.0
+        weights = Row()
+        total = float(0.0)
+        for k in range(most):
+            weights[k] = wp.exp(logits[k] - top)
+            total += weights[k]
+        chosen = int(-1)
+        logit = float(top)
+        left = u * total
+        if left >= 0.0:
+            for k in range(most):
+                left -= weights[k]
+                if left < 0.0 and chosen < 0:
+                    chosen = k
+                    logit = logits[k]
+        if chosen < 0:
+            chosen = best
+        return chosen, logit - top - wp.log(total)
+
+    return draw
+
+
+@functools.cache
+def _discrete_kernel(most: int) -> Any:
+    """The kernel for heads of at most so many choices; 0: of any number."""
+    draw = _draw_from_registers(most) if most else _draw_from_memory
+
+    @wp.kernel(enable_backward=False, module_options={"fuse_fp": False, "max_unroll": HELD}, module="unique")
+    def sample_discrete(
+        out: wp.array3d(dtype=Any),
+        heads: wp.array(dtype=wp.int32),
+        mask: wp.array3d(dtype=wp.uint8),
+        active: wp.array2d(dtype=wp.bool),
+        seed: wp.array(dtype=wp.int32),
+        clock: wp.array(dtype=wp.int32),
+        env_offset: int,
+        agent_offset: int,
+        greedy: int,
+        fault: wp.array(dtype=wp.int32),
+        action_out: wp.array3d(dtype=wp.int32),
+        raw_out: wp.array3d(dtype=wp.int32),
+        log_prob_out: wp.array2d(dtype=wp.float32),
+        value_out: wp.array2d(dtype=wp.float32),
+    ):
+        env, i = wp.tid()
+        log_prob = float(0.0)
+        value = float(0.0)
+        sound = bool(True)
+        here = active[env, i]
+        rng = stream(seed[0], env_offset + env, agent_offset + i, clock[env], wp.static(USE))
+        start = int(0)
+        for head in range(heads.shape[0]):
+            end = start + heads[head]
+            action = int(0)
+            if here:
+                u = float(-1.0)
                 if greedy == 0:
-                    # Inverse of the cumulative distribution; what rounding leaves over goes to the likeliest.
-                    left = wp.randf(rng) * total
-                    for j in range(start, end):
-                        if mask.shape[0] == 0 or mask[env, i, j] != wp.uint8(0):
-                            left -= wp.exp(float(out[env, i, j]) - top)
-                            if left < 0.0:
-                                chosen = j
-                                break
-                log_prob += float(out[env, i, chosen]) - top - wp.log(total)
-                action = chosen - start
-        action_out[env, i, head] = action
-        raw_out[env, i, head] = action
-        start = end
-    if here:
-        value = float(out[env, i, start])
-        if not wp.isfinite(value):
-            _report(fault, wp.static(NOT_FINITE), env, i, clock[env])
-            value = float(0.0)
-    if not sound:
-        log_prob = 0.0
-    log_prob_out[env, i] = log_prob
-    value_out[env, i] = value
+                    u = wp.randf(rng)
+                action, log_p = draw(out, mask, env, i, start, end, u)
+                log_prob += log_p
+                if action < 0:
+                    _report(fault, -action, env, i, clock[env])
+                    sound = False
+                    action = 0
+            action_out[env, i, head] = action
+            raw_out[env, i, head] = action
+            start = end
+        if here:
+            value = float(out[env, i, start])
+            if not wp.isfinite(value):
+                _report(fault, wp.static(NOT_FINITE), env, i, clock[env])
+                value = float(0.0)
+        if not sound:
+            log_prob = 0.0
+        log_prob_out[env, i] = log_prob
+        value_out[env, i] = value
+
+    return sample_discrete
 
 
 @wp.kernel(enable_backward=False, module_options={"fuse_fp": False}, module="unique")
@@ -214,7 +279,9 @@ class ActionSampler:
             self._inputs = [warp_array(log_std.detach(), wp.float32), *bounds, *common]
         else:
             constants = [torch.tensor(space.heads, dtype=torch.int32, device=action.device)]
-            self._kernel, self._dtype, self._mask_index = _sample_discrete, wp.int32, 1
+            most = max(space.heads)
+            self._kernel = _discrete_kernel(most if most <= HELD else 0)
+            self._dtype, self._mask_index = wp.int32, 1
             self._inputs = [warp_array(constants[0], wp.int32), None, *common]
         self._action = warp_array(action, self._dtype)
         self._keep = (constants, log_std, action, active, seed, clock, fault)  # Warp holds addresses only
