@@ -66,22 +66,26 @@ def _draw_from_registers(most: int) -> Any:
     negative, and its log-probability; or in place of the choice the kind of fault, negative. What rounding leaves over
     goes to the likeliest. Loops are unrolled, so that a GPU keeps the logits in registers and reads all at once.
     """
-    Row = wp.types.vector(most, float)
+    Row, Flags = wp.types.vector(most, float), wp.types.vector(most, wp.uint8)
 
     @wp.func
     def draw(out: Any, mask: Any, env: int, i: int, start: int, end: int, u: float):
-        logits = Row(-wp.inf)
+        logits = Row()
+        for k in range(most):  # beyond the end the last one again: without a branch all reads are under way together
+            logits[k] = float(out[env, i, wp.min(start + k, end - 1)])
         finite = bool(True)
         for k in range(most):
-            if start + k < end:
-                logits[k] = float(out[env, i, start + k])
-                finite = finite and wp.isfinite(logits[k])
+            finite = finite and wp.isfinite(logits[k])
         if not finite:
             return wp.static(-NOT_FINITE), 0.0
         if mask.shape[0] > 0:
+            allowed = Flags()
             for k in range(most):
-                if start + k < end and mask[env, i, start + k] == wp.uint8(0):
-                    logits[k] = -wp.inf
+                allowed[k] = mask[env, i, wp.min(start + k, end - 1)]
+            for k in range(most):
+                logits[k] = wp.where(allowed[k] == wp.uint8(0), -wp.inf, logits[k])
+        for k in range(most):
+            logits[k] = wp.where(start + k < end, logits[k], -wp.inf)
         best = int(-1)
         top = float(-wp.inf)
         for k in range(most):
