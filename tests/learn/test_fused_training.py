@@ -67,6 +67,9 @@ def test_wide_updates_are_near_those_of_the_layers(device, algorithm, monkeypatc
         for fuse, updates in ((False, 0), (True, 2), (False, 2))
     )
     assert all(p.fused == "wide" for p in fused.policies.values())
+    # One pass over the data, and layers that the critic shares.
+    kept = {s.segment.policy: s.kept is not None for s in fused.rollout.samples}
+    assert kept == {"left": algorithm == "a2c", "right": False}
     for name in fused.policies:
         parts = zip(*(t.policies[name].parameters() for t in (fused, plain, start)), strict=True)
         moves = [(a - c, b - c) for a, b, c in parts]

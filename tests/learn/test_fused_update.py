@@ -62,6 +62,7 @@ def samples(space, features, seed, *, env_fastest=False, masked=False, dtype=tor
         reward=torch.zeros(T, E, K),
         alive=alive,
         terminated=~alive,
+        present=alive[0],
     )
     s.advantage.copy_(torch.randn(T, E, K, generator=g))
     s.target.copy_(torch.randn(T, E, K, generator=g))

@@ -8,10 +8,12 @@ from warpdrive.env.spaces import Box, Discrete, MultiDiscrete
 pytest.importorskip("triton")
 from learn.test_fused_update import DEVICES, build, compare, distribution, samples
 from warpdrive.learn.fused_wide import FusedWide, WideTiles
+from warpdrive.policy.fused_forward import ForwardTiles, fused_forward
 
 # What the way back loses in bfloat16.
 TOLERANCE = 2e-2
 TILES = WideTiles(16, 16, 16, 2, 4, 16, 16, 4, 1, 16, 3, 16, 4)
+SMALL = ForwardTiles(rows=16, chunk=16, warps=4, stages=1)
 CASES = {
     "discrete": (Discrete(5), False, (32, 20)),
     "multi": (MultiDiscrete(4, 3, 9), False, (24,)),
@@ -108,6 +110,60 @@ def test_several_segments_all_environments_and_normalised(device, hidden, activa
     work = FusedWide(module, space, clipped=False, samples=segments, tiles=TILES)
     work.run(None, *[torch.tensor(x, device=device) for x in (coefficients, moments)])
     compare(twin, space, [(s, None) for s in segments], work, coefficients, moments, False, TOLERANCE, narrowed)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("hidden", [(33,), (17, 40)])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_layers_kept_by_the_rollout(device, hidden, normalize, few_programs):
+    """What a forward pass over each step's samples kept is learned from, and nothing is computed again."""
+    space = MultiDiscrete(4, 3)
+    module, twin = build(space, hidden, 15, seed=3, normalize_obs=normalize)
+    rounded(module, twin)
+    module = module.to(device)
+    segments = [samples(space, 15, seed, env_fastest=seed == 1, dtype=torch.bfloat16, device=device) for seed in (1, 2)]
+    coefficients, moments = (0.2, -1.0, 0.01, 0.5), (0.0, 1.0)
+    work = FusedWide(module, space, clipped=False, samples=segments, once=True, tiles=TILES, chunk=32)
+    for s in segments:
+        seen = s.obs.clone()
+        for t, kept in enumerate(s.kept):
+            present = s.alive[t].t() if s.env_fastest else s.alive[t]
+            out = fused_forward(
+                module,
+                s.flat(s.obs[t : t + 1]),
+                module.weights(torch.bfloat16),
+                "bf16",
+                SMALL,
+                kept._replace(present=present),
+            )
+            assert out.shape == (s.alive[t].numel(), 8)
+        s.obs.fill_(float("nan"))
+        s.seen = seen
+    work.run(None, *[torch.tensor(x, device=device) for x in (coefficients, moments)])
+    for s in segments:
+        s.obs.copy_(s.seen)
+    compare(twin, space, [(s, None) for s in segments], work, coefficients, moments, False, TOLERANCE, narrowed)
+
+
+def test_what_takes_too_much_memory_is_not_kept(monkeypatch):
+    """By its share of all the GPU's memory; and never of critics with layers of their own, nor for several passes."""
+    space = Discrete(3)
+
+    def kept(**options):
+        s = samples(space, 5, 1, dtype=torch.bfloat16, device="cpu")
+        separate = options.pop("separate_value", False)
+        module, _ = build(space, (16,), 5, separate_value=separate)
+        FusedWide(module, space, clipped=False, samples=[s], tiles=TILES, **options)
+        return s.kept
+
+    x, hidden, _ = kept(once=True)[0]
+    needed = sum(array.untyped_storage().nbytes() for array in (x, *hidden))
+    assert not kept(once=False)
+    assert not kept(once=True, separate_value=True)
+    monkeypatch.setattr("warpdrive.learn.fused_wide.total_memory", lambda device: 8 * needed)
+    assert kept(once=True)
+    monkeypatch.setattr("warpdrive.learn.fused_wide.total_memory", lambda device: 8 * needed - 1)
+    assert not kept(once=True)
 
 
 @pytest.mark.gpu

@@ -112,7 +112,8 @@ class Learner:
             from warpdrive.learn import fused_update, fused_wide  # not everywhere there is Triton
 
             if fused == "wide":
-                self._fused = fused_wide.FusedWide(module, space, clipped=clipped, samples=samples)
+                once = self.epochs * self.minibatches == 1
+                self._fused = fused_wide.FusedWide(module, space, clipped=clipped, samples=samples, once=once)
             else:
                 self._fused = fused_update.FusedUpdate(
                     module, space, clipped=clipped, samples=samples, precision=module.products(samples[0].obs.dtype)

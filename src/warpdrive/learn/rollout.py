@@ -10,7 +10,7 @@ from torch import nn
 from warpdrive.learn.assignment import RANDOM, Segment
 from warpdrive.learn.threads import one_thread
 from warpdrive.policy.actions import ActionSampler
-from warpdrive.policy.mlp import ActorCritic
+from warpdrive.policy.mlp import ActorCritic, Kept
 from warpdrive.policy.towers import Passes, Towers, written_out
 from warpdrive.sim.memory import require_memory
 from warpdrive.sim.simulator import Simulator
@@ -30,6 +30,8 @@ class Samples:
         obs: (T + 1, E, k, D); mask: (T + 1, E, k, A) uint8 or None; final_obs: (K, E, k, D).
         action: (T, E, k, size) int32 or float32, as drawn; log_prob, value: (T, E, k) and (T + 1, E, k) float32.
         reward, alive, terminated: (T, E, k), strided into the arrays of all agents.
+        present: bool (E, k), who takes part in the step that comes next.
+        kept: of each step where the policy's layers are kept for learning; None: they are not.
         advantage, target: (T, E, k) float32.
     """
 
@@ -45,6 +47,8 @@ class Samples:
     reward: torch.Tensor
     alive: torch.Tensor
     terminated: torch.Tensor
+    present: torch.Tensor
+    kept: list[Kept] | None = field(init=False, default=None)
     advantage: torch.Tensor = field(init=False)
     target: torch.Tensor = field(init=False)
 
@@ -180,7 +184,8 @@ class Rollout:
             weights = [module.weights(module.kind(s.obs.dtype))] if isinstance(module, ActorCritic) else []
 
             def act(t: int) -> None:
-                out = module(s.flat(s.obs[t : t + 1]), *weights)
+                kept = [] if s.kept is None else [s.kept[t]]
+                out = module(s.flat(s.obs[t : t + 1]), *weights, *kept)
                 mask = None if s.mask is None else s.mask[t]
                 sample(s.shaped(out), mask, s.action[t], s.log_prob[t], s.value[t])
 
@@ -216,7 +221,7 @@ class Rollout:
         return ActionSampler(
             sim.env.groups[group].action,
             action=sim.action[group][:, a:b],
-            active=sim.of_group(sim.active, group)[:, a:b],
+            active=s.present,
             seed=fields["seed"],
             clock=fields["clock"],
             fault=fault,
@@ -271,4 +276,5 @@ class Rollout:
             reward=self.outputs["reward"][:, :, own],
             alive=self.outputs["alive"][:, :, own],
             terminated=self.outputs["terminated"][:, :, own],
+            present=sim.of_group(sim.active, segment.group)[:, a:b],
         )

@@ -1,7 +1,7 @@
 """An actor-critic's outputs in one kernel, for rollouts: what lies between its layers never leaves the chip."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import triton
@@ -10,7 +10,7 @@ import triton.language as tl
 from warpdrive.policy.fused_layers import activate, bias_tile, block, narrow, normalize, product, weight_tile
 
 if TYPE_CHECKING:
-    from warpdrive.policy.mlp import ActorCritic, Weights
+    from warpdrive.policy.mlp import ActorCritic, Kept, Weights
 
 __all__ = ["ForwardTiles", "forward_tiles", "fused_forward"]
 
@@ -51,6 +51,9 @@ def _tower(
     w1_in,
     w2_out,
     w2_in,
+    h1_out,
+    row,
+    rows,
     D: tl.constexpr,
     DP: tl.constexpr,
     H1: tl.constexpr,
@@ -59,6 +62,7 @@ def _tower(
     H2P: tl.constexpr,
     LAYERS: tl.constexpr,
     TANH: tl.constexpr,
+    KEEP: tl.constexpr,
     ROWS: tl.constexpr,
     CHUNK: tl.constexpr,
     STAGES: tl.constexpr,
@@ -79,6 +83,8 @@ def _tower(
                 x, weight_tile(w1, i, j, w1_in, w1_out, D, H1), tl.zeros((ROWS, CHUNK), dtype=tl.float32), PRECISION
             )
             h = narrow(activate(first + bias_tile(b1, j, H1)[None, :], TANH, PRECISION), PRECISION)
+            if KEEP:
+                tl.store(h1_out + row[:, None] * H1P + j[None, :], h, mask=row[:, None] < rows)
             z = product(h, weight_tile(w2, j, k, w2_in, w2_out, H1, H2), z, PRECISION)
         z += bias_tile(b2, k, H2)[None, :]
     return narrow(activate(z, TANH, PRECISION), PRECISION)
@@ -142,8 +148,16 @@ def _forward(
     w2_in,
     wh_out,
     wh_in,
+    x_out,
+    h1_out,
+    h2_out,
+    present,
+    inner,
+    present_outer,
+    present_inner,
     D: tl.constexpr,
     DP: tl.constexpr,
+    DX: tl.constexpr,
     H1: tl.constexpr,
     H1P: tl.constexpr,
     H2: tl.constexpr,
@@ -154,6 +168,7 @@ def _forward(
     TANH: tl.constexpr,
     SEPARATE: tl.constexpr,
     NORMALIZE: tl.constexpr,
+    KEEP: tl.constexpr,
     ROWS: tl.constexpr,
     CHUNK: tl.constexpr,
     STAGES: tl.constexpr,
@@ -162,20 +177,28 @@ def _forward(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     i = tl.arange(0, DP)
     at = obs + row[:, None] * obs_row + i.to(tl.int64)[None, :] * obs_feature
-    x = tl.load(at, mask=(row[:, None] < rows) & (i[None, :] < D), other=0.0).to(tl.float32)
+    live = row < rows
+    if KEEP:
+        live = tl.load(present + row // inner * present_outer + row % inner * present_inner, mask=live, other=0) != 0
+    x = tl.load(at, mask=live[:, None] & (i[None, :] < D), other=0.0).to(tl.float32)
     if NORMALIZE:
         x = normalize(x, mean, variance, limit, i, D)
+    if KEEP:
+        with_one = tl.where(i[None, :] == D, 1.0, x)
+        tl.store(x_out + row[:, None] * DX + i[None, :], with_one, mask=(row[:, None] < rows) & (i[None, :] < DX))
     x = narrow(x, PRECISION)
     # fmt: off
     h = _tower(
-        x, aw1, ab1, aw2, ab2, w1_out, w1_in, w2_out, w2_in,
-        D, DP, H1, H1P, H2, H2P, LAYERS, TANH, ROWS, CHUNK, STAGES, PRECISION,
+        x, aw1, ab1, aw2, ab2, w1_out, w1_in, w2_out, w2_in, h1_out, row, rows,
+        D, DP, H1, H1P, H2, H2P, LAYERS, TANH, KEEP, ROWS, CHUNK, STAGES, PRECISION,
     )
+    if KEEP:
+        tl.store(h2_out + row[:, None] * H2P + tl.arange(0, H2P)[None, :], h, mask=row[:, None] < rows)
     if SEPARATE:
         _head(h, awh, abh, out, row, rows, out_stride, wh_out, wh_in, 0, P, OUTP, H2, H2P, ROWS, PRECISION)
         h = _tower(
-            x, cw1, cb1, cw2, cb2, w1_out, w1_in, w2_out, w2_in,
-            D, DP, H1, H1P, H2, H2P, LAYERS, TANH, ROWS, CHUNK, STAGES, PRECISION,
+            x, cw1, cb1, cw2, cb2, w1_out, w1_in, w2_out, w2_in, h1_out, row, rows,
+            D, DP, H1, H1P, H2, H2P, LAYERS, TANH, False, ROWS, CHUNK, STAGES, PRECISION,
         )
         _head(h, cwh, cbh, out, row, rows, out_stride, wh_out, wh_in, P, 1, 16, H2, H2P, ROWS, PRECISION)
     else:
@@ -189,6 +212,7 @@ def fused_forward(
     weights: "Weights",
     precision: str,
     tiles: ForwardTiles | None = None,
+    keep: "Kept | None" = None,
 ) -> torch.Tensor:
     """What `module` gives for `obs`, without a graph for gradients, in one launch on PyTorch's current stream.
 
@@ -198,6 +222,7 @@ def fused_forward(
         weights: module.weights(kind): bfloat16 for "bf16", else float32.
         precision: of the products: "ieee", "tf32x3", "tf32" or "bf16". All sums are float32.
         tiles: None: those of forward_tiles.
+        keep: filled, if given: for networks whose critic has no layers of its own, by products of "bf16".
 
     Returns:
         float32 (B, P + 1), feature-major.
@@ -213,6 +238,11 @@ def fused_forward(
     critic = weights.actor if weights.critic is None else weights.critic
     actor_head, critic_head = weights.heads[0], weights.heads[-1]
     normalizer = module.normalizer
+    kept: list[Any] = [obs, obs, obs, obs, 1, 0, 0]
+    if keep is not None:
+        assert precision == "bf16" and not separate, "what is kept is one tower's, in bfloat16"
+        present = keep.present.view(torch.uint8)
+        kept = [keep.x, keep.hidden[0], keep.hidden[-1], present, present.shape[1], *present.stride()]
     # The head's strides are those of the actor's; the critic's single row needs only the one along its inputs.
     _forward[(triton.cdiv(rows, tiles.rows),)](
         obs,
@@ -232,8 +262,10 @@ def fused_forward(
         *first[0].stride(),
         *last[0].stride(),
         *actor_head[0].stride(),
+        *kept,
         D=features,
-        DP=block(features),
+        DP=block(features if keep is None else features + 1),
+        DX=1 if keep is None else keep.x.shape[1],
         H1=h1,
         H1P=block(h1),
         H2=h2,
@@ -244,6 +276,7 @@ def fused_forward(
         TANH=module.activation == "tanh",
         SEPARATE=separate,
         NORMALIZE=normalizer is not None,
+        KEEP=keep is not None,
         ROWS=tiles.rows,
         CHUNK=min(tiles.chunk, block(h1)),
         STAGES=tiles.stages,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["Peak", "free_memory", "is_out_of_memory", "release_memory", "require_memory"]
+__all__ = ["Peak", "free_memory", "is_out_of_memory", "release_memory", "require_memory", "total_memory"]
 
 CGROUPS = Path("/sys/fs/cgroup")
 PROCESS = Path("/proc/self")
@@ -28,6 +28,13 @@ def free_memory(device: torch.device) -> int:
     if free is None:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return max(0, min([free, *_left_in_groups()]))
+
+
+def total_memory(device: torch.device) -> int:
+    """Bytes that a device has in all, in use or not."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _line(path: Path, key: str) -> int | None:
