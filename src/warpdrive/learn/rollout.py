@@ -1,5 +1,6 @@
 """The rollout: T steps of all environments with their policies, written straight into where learning reads them."""
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 
 from warpdrive.learn.assignment import RANDOM, Segment
+from warpdrive.learn.branches import branches, together
 from warpdrive.learn.threads import one_thread
 from warpdrive.policy.actions import ActionSampler
 from warpdrive.policy.mlp import ActorCritic, Kept
@@ -71,6 +73,12 @@ class Samples:
         if self.env_fastest:
             return out.unflatten(0, (count, num_envs)).transpose(0, 1)
         return out.unflatten(0, (num_envs, count))
+
+
+def _each(acts: list[Callable[[int], None]], t: int) -> None:
+    """Act in step t, one after another."""
+    for act in acts:
+        act(t)
 
 
 def final_slots(episode_length: int | None, steps: int) -> int:
@@ -138,7 +146,14 @@ class Rollout:
         self._opponents = [[self._opponent(t, *pair) for pair in (opponents or {}).items()] for t in range(steps)]
         self._samplers = [self._sampler(s, fault) for s, fault in zip(self.samples, self.faults, strict=True)]
         self._written_out = all(written_out(self.policies[s.segment.policy], s.obs) for s in self.samples)
-        self._acts = [self._act(s, sample) for s, sample in zip(self.samples, self._samplers, strict=True)]
+        # policy -> of each of its segments what begins a rollout
+        self._acts: dict[str, list[Callable[[], Callable[[int], None]]]] = {}
+        agents: dict[str, int] = {}
+        for s, sample in zip(self.samples, self._samplers, strict=True):
+            name = s.segment.policy
+            self._acts.setdefault(name, []).append(self._act(s, sample))
+            agents[name] = agents.get(name, 0) + s.segment.count
+        self._branches = branches(agents, policies)
 
     @property
     def num_slots(self) -> int:
@@ -159,10 +174,10 @@ class Rollout:
         for name, block in self.mask.items():
             block[0].copy_(self.sim.mask[name])
         fields["final_count"].zero_()
-        acts = [act() for act in self._acts]
+        acts = {name: [begin() for begin in begins] for name, begins in self._acts.items()}
+        works = [[act for name in names for act in acts[name]] for names in self._branches]
         for t in range(self.steps):
-            for act in acts:
-                act(t)
+            together([functools.partial(_each, work, t) for work in works], self.sim.device)
             for play in self._opponents[t]:
                 play()
             self._steps[t]()

@@ -1,5 +1,6 @@
 """The trainer: rollout, returns, update, report, save, over and over."""
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from warpdrive.env.environment import positive_int, unknown_name
 from warpdrive.env.registry import describe
 from warpdrive.learn.a2c import A2C
 from warpdrive.learn.assignment import Assignment, segments
+from warpdrive.learn.branches import branches, together
 from warpdrive.learn.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from warpdrive.learn.learner import Learner
 from warpdrive.learn.loss import METRICS
@@ -23,6 +25,13 @@ from warpdrive.policy.mlp import MLP, PRECISIONS, ActorCritic, Precision
 from warpdrive.sim.simulator import Simulator, capture
 
 __all__ = ["Trainer"]
+
+
+def _each(learners: list[Learner]) -> None:
+    """Learn from the rollout, one after another."""
+    for learner in learners:
+        learner.estimate()
+        learner.update()
 
 
 class Trainer:
@@ -218,9 +227,14 @@ class Trainer:
         self._collect()
 
     def _learn_all(self) -> None:
-        for learner in self.learners.values():
-            learner.estimate()
-            learner.update()
+        agents = {name: sum(s.segment.count for s in learner.samples) for name, learner in self.learners.items()}
+        together(
+            [
+                functools.partial(_each, [self.learners[name] for name in names])
+                for names in branches(agents, self.policies)
+            ],
+            self.sim.device,
+        )
 
     def _timed(self, part: str, work: Callable[[], None]) -> None:
         if self.sim.device.type == "cpu":
