@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import torch
+import warp as wp
 from rows import CHUNK, RECIPE
 
 import warpdrive as wd
@@ -22,11 +23,23 @@ def versions() -> dict[str, Any]:
     return machine.pop("versions") | {"device": machine["device"], "commit": machine["commit"]}
 
 
-def make_env(game: str) -> wd.Env:
-    """The game by the peer's rules."""
-    if game == "spread":
-        return SimpleSpread(episode_length=26)
-    return SimpleTag(episode_length=26) if game == "tag" else CartPole()
+GAMES: dict[str, type[wd.Env]] = {"spread": SimpleSpread, "tag": SimpleTag, "cartpole": CartPole}
+LIMITS = {"spread": 26, "tag": 26, "cartpole": 500}  # steps, as in the peers' games
+
+
+def make_env(game: str, work: str) -> wd.Env:
+    """The game by the peer's rules; to its trainers the time limit is the end and not a cut."""
+    if work == "simulate":
+        return GAMES[game](episode_length=LIMITS[game])
+    limit = wp.constant(LIMITS[game])
+
+    @wd.per_env
+    def end_in_time(s: wd.State, env: int) -> None:
+        if s.step[env] >= limit:
+            s.ended[env] = True
+
+    base = GAMES[game]
+    return type(base.__name__, (base,), {"step": (*base.step, end_in_time)})(episode_length=None)
 
 
 def prepare(case: dict[str, Any]) -> "Simulate | Train":
@@ -38,7 +51,11 @@ def prepare(case: dict[str, Any]) -> "Simulate | Train":
 def make_simulator(case: dict[str, Any], seed: int = 0) -> wd.Simulator:
     """The simulator of a case."""
     return wd.Simulator(
-        make_env(case["game"]), case["num_envs"], seed=seed, device=case["device"], obs_dtype=torch.float32
+        make_env(case["game"], case["work"]),
+        case["num_envs"],
+        seed=seed,
+        device=case["device"],
+        obs_dtype=torch.float32,
     )
 
 

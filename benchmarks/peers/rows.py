@@ -33,8 +33,8 @@ RULES = (
     "simple_spread and simple_tag are stepped by mpe2's and JaxMARL's common rules, in episodes of 26 steps as "
     "JaxMARL's are (its limit of 25 is tested before the step is counted). JaxMARL puts simple_tag's obstacles from "
     "-1 to 1, warpdrive from -0.9 to 0.9 as mpe2 does.",
-    "JaxMARL's time limit counts as the end of the episode; warpdrive adds the value of the observation that the "
-    "episode was cut at, and pays one more forward pass for it. gymnax counts both as the end in PureJaxRL's trainer.",
+    "To the trainers the time limit is the end of the episode, as JaxMARL's and PureJaxRL's take it: warpdrive's games "
+    "end then by their rules. (A cut, with the value of the observation it was made at, is warpdrive's own way.)",
     "Peers deal minibatches from single samples, as their scripts do; warpdrive deals them from whole environments. "
     "Rows named 'same cut' let the peer deal whole agents too.",
     "VMAS's simple_spread is another game: 14 observations, a reward that all share, no reset of single environments; "
