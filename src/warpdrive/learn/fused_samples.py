@@ -20,7 +20,7 @@ __all__ = ["Sums", "Tower", "locate", "sample_arguments", "surrogate"]
 
 LOG_TWO_PI_HALF = tl.constexpr(HALF_LOG_TWO_PI)
 UNIT_ENTROPY = tl.constexpr(ENTROPY_OF_UNIT_GAUSSIAN)
-COLUMNS, ROWS = 64, 32  # of the sums that a program adds up at a time
+COLUMNS, ROWS = 32, 64  # of the sums that a program adds up at a time
 
 
 @triton.jit

@@ -8,6 +8,10 @@ from warpdrive.sim.store import warp_array, warp_device
 
 __all__ = ["gae"]
 
+AHEAD = 8  # steps that are read at a time
+ALIVE, TERMINATED, ENDED = 1, 2, 4  # bits of a step's state
+Floats, Ints = wp.types.vector(AHEAD, float), wp.types.vector(AHEAD, int)
+
 
 @wp.kernel(enable_backward=False, module_options={"fuse_fp": False}, module="unique")
 def _gae(
@@ -28,32 +32,50 @@ def _gae(
     decay = gamma * discount[1]
     carried = float(0.0)  # lambda-weighted sum of the later errors
     next_alive = bool(True)
-    for back in range(steps):
-        t = steps - 1 - back
-        if alive[t, env, i]:
-            going_on = bool(False)
-            next_value = float(0.0)
-            if not terminated[t, env, i]:
-                if ended[t, env]:
-                    slot = final_slot[t, env]
-                    if slot >= 0:
-                        next_value = final_value[slot, env, i]
-                elif next_alive:
-                    going_on = True
-                    next_value = value[t + 1, env, i]
-            error = reward[t, env, i] + gamma * next_value - value[t, env, i]
-            if going_on:
-                carried = error + decay * carried
-            else:
-                carried = error
-            advantage_out[t, env, i] = carried
-            return_out[t, env, i] = carried + value[t, env, i]
-            next_alive = True
-        else:
-            carried = 0.0
-            advantage_out[t, env, i] = 0.0
-            return_out[t, env, i] = 0.0
-            next_alive = False
+    later = value[steps, env, i]
+    for done in range(0, steps, wp.static(AHEAD)):
+        # Steps depend on one another, what they read does not: all of it first, so that it is under way together.
+        rewards = Floats()
+        values = Floats()
+        states = Ints()
+        slots = Ints()
+        for k in range(wp.static(AHEAD)):
+            t = wp.max(steps - 1 - done - k, 0)
+            rewards[k] = reward[t, env, i]
+            values[k] = value[t, env, i]
+            slots[k] = final_slot[t, env]
+            states[k] = (
+                wp.where(alive[t, env, i], wp.static(ALIVE), 0)
+                + wp.where(terminated[t, env, i], wp.static(TERMINATED), 0)
+                + wp.where(ended[t, env], wp.static(ENDED), 0)
+            )
+        for k in range(wp.static(AHEAD)):
+            t = steps - 1 - done - k
+            if t >= 0:
+                if (states[k] & wp.static(ALIVE)) != 0:
+                    going_on = bool(False)
+                    next_value = float(0.0)
+                    if (states[k] & wp.static(TERMINATED)) == 0:
+                        if (states[k] & wp.static(ENDED)) != 0:
+                            if slots[k] >= 0:
+                                next_value = final_value[slots[k], env, i]
+                        elif next_alive:
+                            going_on = True
+                            next_value = later
+                    error = rewards[k] + gamma * next_value - values[k]
+                    if going_on:
+                        carried = error + decay * carried
+                    else:
+                        carried = error
+                    advantage_out[t, env, i] = carried
+                    return_out[t, env, i] = carried + values[k]
+                    next_alive = True
+                else:
+                    carried = 0.0
+                    advantage_out[t, env, i] = 0.0
+                    return_out[t, env, i] = 0.0
+                    next_alive = False
+            later = values[k]
 
 
 def gae(
