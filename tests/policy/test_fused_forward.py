@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from warpdrive.env.spaces import Box, Discrete, MultiDiscrete
-from warpdrive.policy.mlp import MLP
+from warpdrive.policy.mlp import MLP, Kept
 
 pytest.importorskip("triton")
 from warpdrive.policy.fused_forward import ForwardTiles, forward_tiles, fused_forward
@@ -47,6 +47,15 @@ def plain(module, x):
     actor = tower(module.actor, x)
     critic = actor if module.critic is None else tower(module.critic, x)
     return torch.cat([module.actor_head(actor), module.critic_head(critic)], 1).detach()
+
+
+def layers_of(module, x):
+    """What comes out of each of the actor's hidden layers, for normalised observations."""
+    outs = []
+    for layer in module.actor:
+        x = torch.relu(layer(x)).detach()
+        outs.append(x)
+    return outs
 
 
 def check(module, twin, obs, precision, tiles, device):
@@ -115,3 +124,31 @@ def test_a_fused_module_still_gives_gradients():
         fused = module(obs)
     assert not fused.requires_grad
     torch.testing.assert_close(fused, layers.detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("hidden", [(20,), (20, 33)])
+def test_who_is_absent_is_left_out_and_layers_are_kept(device, hidden):
+    """Observations of those absent may be anything; the others' outputs are the same bits, and so are their layers."""
+    module, _ = build(hidden, normalize_obs=True)
+    module = module.to(device)
+    g = torch.Generator().manual_seed(1)
+    obs = torch.randn(D, B, generator=g).bfloat16().t()
+    present = torch.rand(3, B // 3, generator=g) < 0.4
+    there = present.reshape(-1)
+    weights, tiles = module.weights(torch.bfloat16), ForwardTiles(16, 16, 4, 1)
+    wanted = fused_forward(module, obs.to(device), weights, "bf16", tiles)
+    obs[~there] = float("nan")
+    keep = Kept(
+        torch.full((B, 24), 7.0, dtype=torch.bfloat16, device=device),
+        [torch.full((B, w), 7.0, dtype=torch.bfloat16, device=device) for w in (32, 64)[: len(hidden)]],
+    )
+    out = fused_forward(module, obs.to(device), weights, "bf16", tiles, present.to(device), keep)
+    assert torch.equal(out[there], wanted[there])
+    n = module.normalizer
+    y = ((obs.to(device).float() - n.mean) / (n.variance + 1e-5).sqrt()).clamp(-n.limit, n.limit)
+    x = torch.cat([y, torch.ones(B, 1, device=device), torch.zeros(B, 24 - D - 1, device=device)], 1)
+    for rows, width, values in zip((keep.x, *keep.hidden), (24, *hidden), (x, *layers_of(module, y)), strict=True):
+        torch.testing.assert_close(rows[there][:, :width].float(), values[there][:, :width], rtol=2e-2, atol=2e-2)
+        assert bool((rows[there][:, width:] == 0).all())
+        assert bool((rows[~there] == 7.0).all())

@@ -9,6 +9,7 @@ Who learns from a rollout once, as A2C does, learns with the weights that it act
 comes out of each layer, if there is memory for it, and nothing is computed forwards again but the heads.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from warpdrive.learn.fused_samples import Sums, Tower, sample_arguments
 from warpdrive.learn.rollout import Samples
 from warpdrive.learn.wide_layers import back_layer, first_layer, head, layer, outer
 from warpdrive.policy.fused_layers import block, multiprocessors
+from warpdrive.policy.fused_present import Present, list_present
 from warpdrive.policy.mlp import ActorCritic, Kept
 from warpdrive.sim.memory import require_memory, total_memory
 
@@ -57,13 +59,6 @@ class WideTiles(NamedTuple):
     sum_stages: int = 3
     sum_features: int = 128
     sum_warps: int = 8
-
-
-class _Layers(NamedTuple):
-    """What goes into the first layer of some samples, with the one, and what comes out of each: bfloat16 rows."""
-
-    x: torch.Tensor
-    hidden: list[torch.Tensor]
 
 
 def _inputs(features: int) -> int:
@@ -105,32 +100,26 @@ class FusedWide:
         self.sums = Sums(module, self._programs)
         alone = [False] if module.critic is None else [False, True]
         self._towers = [Tower(module, space, self.sums, critic, clipped) for critic in alone]
-        self._kept: list[_Layers | None] = [None] * len(self.samples)
+        self._kept: list[Kept | None] = [None] * len(self.samples)
         if once and module.critic is None:
             self._keep()
 
     def _keep(self) -> None:
         """Let rollouts keep what comes out of each layer, if that takes no more than its share of memory."""
-        rows = [sum(size for _, size in self._parts(s.log_prob.numel())) for s in self.samples]
         widths = [_inputs(self.module.obs_size), *map(block, self.module.hidden)]
-        needed = 2 * sum(rows) * sum(widths)
+        needed = 2 * sum(s.log_prob.numel() for s in self.samples) * sum(widths)
         if needed > KEPT_SHARE * total_memory(self._device):
             return
         require_memory(needed, self._device, "what a rollout keeps of its policy's layers")
-        for i, (s, count) in enumerate(zip(self.samples, rows, strict=True)):
-            # Rows behind the last sample stay 0.
-            x, *hidden = (torch.zeros(count, w, dtype=torch.bfloat16, device=self._device) for w in widths)
-            present = s.present.t() if s.env_fastest else s.present
-            step = present.numel()
+        for i, s in enumerate(self.samples):
+            count, step = s.log_prob.numel(), s.present.numel()
+            x, *hidden = (torch.empty(count, w, dtype=torch.bfloat16, device=self._device) for w in widths)
             own = [slice(t * step, (t + 1) * step) for t in range(len(s.log_prob))]
-            s.kept = [Kept(x[rows_of], [h[rows_of] for h in hidden], present) for rows_of in own]
-            self._kept[i] = _Layers(x, hidden)
+            s.kept = [Kept(x[rows], [h[rows] for h in hidden]) for rows in own]
+            self._kept[i] = Kept(x, hidden)
 
     def _parts(self, rows: int) -> list[tuple[int, int]]:
-        """Beginning and length of parts of equal length that cover so many samples, each whole tiles of every kernel.
-
-        Each program of the heads has equally many; samples beyond `rows` are none.
-        """
+        """Beginning and length of equal parts that cover so many samples, each of them whole tiles of every kernel."""
         tiles = self.tiles
         whole = math.lcm(tiles.head_rows * self._programs, tiles.rows, tiles.sum_rows)
         size = -(-rows // (-(-rows // self.chunk) * whole)) * whole
@@ -140,16 +129,15 @@ class FusedWide:
         """Enqueue on PyTorch's current stream; arguments as FusedUpdate.run's."""
         weights = self.module.weights(torch.bfloat16)
         hidden = [weights.actor, weights.critic or []]
+        lists = [list_present(s.taken(s.alive, envs).unsqueeze(0)) for s in self.samples]
         for index, tower in enumerate(self._towers):
             # With one tower both heads are one product; with two each has its own.
             layers = [*hidden[index], weights.heads[index]]
             first = True
-            for s, kept in zip(self.samples, self._kept, strict=True):
+            for s, kept, listed in zip(self.samples, self._kept, lists, strict=True):
                 arguments = sample_arguments(s, envs, self.module, coefficients, moments)
                 for start, size in self._parts(arguments[1][0]):
-                    here = slice(start, start + size)
-                    given = None if kept is None else _Layers(kept.x[here], [h[here] for h in kept.hidden])
-                    self._part(tower, layers, arguments, start, size, given, first)
+                    self._part(tower, layers, arguments, listed, start, size, kept, first)
                     first = False
         self.sums.add_up()
 
@@ -158,20 +146,21 @@ class FusedWide:
         tower: Tower,
         layers: list[Any],
         arguments: tuple,
+        listed: Present,
         start: int,
         size: int,
-        given: "_Layers | None",
+        kept: Kept | None,
         first: bool,
     ) -> None:
-        """One tower's share of the sums by `size` samples from `start` on, of which those beyond the end are none.
+        """One tower's share of the sums by `size` samples of the list from `start` on, if there are so many.
 
-        `given` is what the rollout kept of them.
+        `kept` is what the rollout kept of all samples.
         """
         arrays, numbers, constants = arguments
         tiles, partial = self.tiles, self.sums.partial
-        obs, mask, action, alive, log_prob, value, advantage, target, envs, coefficients, moments, log_std = arrays[:12]
-        counts, obs_at, mask_at, action_at, alive_at, flat_at = (
-            numbers[a:b] for a, b in ((0, 3), (3, 7), (7, 11), (11, 15), (15, 18), (18, 21))
+        obs, mask, action, _, log_prob, value, advantage, target, envs, coefficients, moments, log_std = arrays[:12]
+        counts, obs_at, mask_at, action_at, flat_at = (
+            numbers[a:b] for a, b in ((1, 3), (3, 7), (7, 11), (11, 15), (18, 21))
         )
         features, outputs, policy = constants["D"], tower.constants["OUTP"], tower.constants["P"]
         (w1, b1), (w_head, b_head) = layers[0], layers[-1]
@@ -179,6 +168,7 @@ class FusedWide:
         wide2, width2 = constants["H2"], constants["H2P"]
         two = constants["LAYERS"] == 2
         to_w1, to_b1, to_w2, to_b2, to_wa, to_ba, to_wc, to_bc, to_log_std, to_metrics = tower.to
+        part = listed.total, start, size
 
         def new(width: int) -> torch.Tensor:
             return torch.empty(size, width, dtype=torch.bfloat16, device=self._device)
@@ -193,50 +183,53 @@ class FusedWide:
 
         of_samples = {key: constants[key] for key in ("GATHERED", "ENV_FASTEST")}
         pipeline = {"STAGES": tiles.stages}
+        by_sample = {"KEPT": kept is not None}
+        made = kept
         # fmt: off
-        if given is None:
+        if made is None:
             inputs = _inputs(features)
-            x, h1 = new(inputs), new(width1)
+            made = Kept(new(inputs), [new(width1)])
             launch(
-                first_layer, obs, alive, envs, *arrays[12:], w1, b1, x, h1, start, *counts, *obs_at, *alive_at,
-                *w1.stride(), D=features, DP=block(features + 1), DX=inputs, H=wide1,
+                first_layer, obs, *listed, envs, *arrays[12:], w1, b1, made.x, made.hidden[0], start, size, *counts,
+                *obs_at, *w1.stride(), D=features, DP=block(features + 1), DX=inputs, H=wide1,
                 NORMALIZE=constants["NORMALIZE"], **of_samples, **tiling(width1),
             )
-            given = _Layers(x, [h1])
             if two:
-                given.hidden.append(new(width2))
+                made.hidden.append(new(width2))
                 launch(
-                    layer, h1, *layers[1], given.hidden[1], *layers[1][0].stride(), N=wide1, N_WIDTH=width1, H=wide2,
-                    CHUNK=min(tiles.chunk, width1), **pipeline, **tiling(width2),
+                    layer, made.hidden[0], *layers[1], made.hidden[1], *part, *layers[1][0].stride(),
+                    N=wide1, N_WIDTH=width1, H=wide2, CHUNK=min(tiles.chunk, width1), **pipeline, **tiling(width2),
                 )
-        x, h1, h2 = given.x, given.hidden[0], given.hidden[-1]
+        x, h1, h2 = made.x, made.hidden[0], made.hidden[-1]
         grad2, grad = new(width2), new(outputs)
         launch(
-            head, mask, action, alive, log_prob, value, advantage, target, envs, coefficients, moments, log_std,
-            h2, w_head, b_head, grad2, grad, partial, start, *counts, *mask_at, *action_at, *alive_at, *flat_at,
+            head, mask, action, *listed, log_prob, value, advantage, target, envs, coefficients, moments, log_std,
+            h2, w_head, b_head, grad2, grad, partial, start, size, *counts, *mask_at, *action_at, *flat_at,
             *w_head.stride(), partial.stride(0), to_ba, to_bc, to_log_std, to_metrics,
             grid=(self._programs,), H=wide2, WIDTH=width2, **tower.constants, MASKED=constants["MASKED"], **of_samples,
-            ROWS=tiles.head_rows, CHUNK=min(tiles.head_chunk, width2), **pipeline,
-            TURNS=size // (tiles.head_rows * self._programs), FIRST=first, num_warps=tiles.head_warps,
+            **by_sample, ROWS=tiles.head_rows, CHUNK=min(tiles.head_chunk, width2), **pipeline, FIRST=first,
+            num_warps=tiles.head_warps,
         )
         grad1 = grad2
         if two:
             w2 = layers[1][0]
             grad1 = new(width1)
             launch(
-                back_layer, grad2, h1, w2, grad1, *w2.stride(), N=wide2, N_WIDTH=width2, H=wide1,
-                CHUNK=min(tiles.chunk, width2), **pipeline, **tiling(width1),
+                back_layer, grad2, h1, w2, grad1, listed.order, *part, *w2.stride(), N=wide2, N_WIDTH=width2, H=wide1,
+                CHUNK=min(tiles.chunk, width2), **by_sample, **pipeline, **tiling(width1),
             )
         # fmt: on
+        add_up = functools.partial(self._sum, (listed.order, *part), kept=kept, first=first)
         # Of the first layer the column of ones gives the biases; of the heads the last column is the critic's.
-        self._sum(grad1, wide1, x, features, (to_w1, features, 1), extra=to_b1, first=first)
+        add_up(grad1, wide1, x, features, (to_w1, features, 1), extra=to_b1)
         if two:
-            self._sum(grad2, wide2, h1, wide1, (to_w2, wide1, 1), bias=to_b2, first=first)
+            add_up(grad2, wide2, h1, wide1, (to_w2, wide1, 1), bias=to_b2)
         extra = to_wc if tower.constants["HAS_VALUE"] else None
-        self._sum(h2, wide2, grad, policy, (to_wa, 1, wide2), extra=extra, first=first)
+        add_up(h2, wide2, grad, policy, (to_wa, 1, wide2), extra=extra)
 
     def _sum(
         self,
+        part: tuple[Any, ...],
         left: torch.Tensor,
         m: int,
         right: torch.Tensor,
@@ -245,18 +238,20 @@ class FusedWide:
         *,
         extra: int | None = None,
         bias: int | None = None,
+        kept: Kept | None,
         first: bool,
     ) -> None:
         """Add up left[row, :m] right[row, :n] to `to`, offset and strides; and right's column n and left alone."""
         tiles, partial = self.tiles, self.sums.partial
         width = left.shape[1]
         features = min(tiles.sum_features, width)
-        count = len(left) // tiles.sum_rows
-        splits = max(1, min(count, self._multiprocessors // (width // features)))
+        splits = max(1, self._multiprocessors // (width // features))
+        by_sample = [] if kept is None else [array.data_ptr() for array in (kept.x, *kept.hidden)]
         outer[(width // features, splits)](
             left,
             right,
             partial,
+            *part,
             partial.stride(0),
             to[0],
             extra or 0,
@@ -270,8 +265,9 @@ class FusedWide:
             N_WIDTH=right.shape[1],
             EXTRA=extra is not None,
             BIAS=bias is not None,
+            LEFT_KEPT=left.data_ptr() in by_sample,
+            RIGHT_KEPT=right.data_ptr() in by_sample,
             ROWS=tiles.sum_rows,
-            TILES=count,
             SPLITS=splits,
             STAGES=tiles.sum_stages,
             FIRST=first,

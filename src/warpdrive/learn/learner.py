@@ -213,8 +213,8 @@ class Learner:
         fused = self._fused
         assert fused is not None
         if self._moments_of_minibatch:
-            advantages = [taken(s, s.advantage, envs) for s in self.samples]
-            moments = self._advantage_moments(advantages, [taken(s, s.alive, envs).float() for s in self.samples])
+            advantages = [s.taken(s.advantage, envs) for s in self.samples]
+            moments = self._advantage_moments(advantages, [s.taken(s.alive, envs).float() for s in self.samples])
         fused.run(envs, self.coefficients, moments)
         norm = torch.linalg.vector_norm(fused.sums.flat_gradient)
         fused.sums.flat_gradient.mul_((self.algorithm.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
@@ -267,24 +267,12 @@ class Learner:
         self.counter.copy_(state["counter"])
 
 
-def taken(s: Samples, array: torch.Tensor, envs: torch.Tensor | None) -> torch.Tensor:
-    """One of a segment's arrays, of all environments or of those given, flat in memory order."""
-    if envs is None:
-        return s.flat(array)
-    # Gather in memory order: whole runs of agents at a time, and the result again is feature-major.
-    order = (3, 0, 2, 1) if s.env_fastest else (3, 0, 1, 2)
-    memory = array.unsqueeze(-1) if array.dim() == 3 else array
-    memory = memory.permute(order).index_select(3 if s.env_fastest else 2, envs)
-    flat = memory.reshape(memory.shape[0], -1).t()
-    return flat[:, 0] if array.dim() == 3 else flat
-
-
 class _Batch:
     """One segment's samples, of all environments or of those given."""
 
     def __init__(self, s: Samples, envs: torch.Tensor | None) -> None:
         def take(array: torch.Tensor) -> torch.Tensor:
-            return taken(s, array, envs)
+            return s.taken(array, envs)
 
         steps = s.log_prob.shape[0]
         self.obs = take(s.obs[:steps])

@@ -58,6 +58,11 @@ class Samples:
         self.advantage = torch.zeros_like(self.log_prob)
         self.target = torch.zeros_like(self.log_prob)
 
+    @property
+    def ordered_present(self) -> torch.Tensor:
+        """`present` in the order of a step's samples, (E, k) or (k, E)."""
+        return self.present.t() if self.env_fastest else self.present
+
     def flat(self, array: torch.Tensor) -> torch.Tensor:
         """The samples of (T', E, k) or (T', E, k, F) as (B,) or (B, F) in memory order; no copy where that can be."""
         if self.env_fastest:
@@ -66,6 +71,17 @@ class Samples:
             return array.reshape(-1)
         # Features are slowest in memory: what is contiguous is the transpose.
         return array.movedim(-1, 0).reshape(array.shape[-1], -1).t()
+
+    def taken(self, array: torch.Tensor, envs: torch.Tensor | None) -> torch.Tensor:
+        """One of the arrays, of all environments or of those given, flat in memory order."""
+        if envs is None:
+            return self.flat(array)
+        # Gather in memory order: whole runs of agents at a time, and the result again is feature-major.
+        order = (3, 0, 2, 1) if self.env_fastest else (3, 0, 1, 2)
+        memory = array.unsqueeze(-1) if array.dim() == 3 else array
+        memory = memory.permute(order).index_select(3 if self.env_fastest else 2, envs)
+        flat = memory.reshape(memory.shape[0], -1).t()
+        return flat[:, 0] if array.dim() == 3 else flat
 
     def shaped(self, out: torch.Tensor) -> torch.Tensor:
         """What a policy gave for one step's agents (E * k, F), in memory order, as (E, k, F)."""
@@ -197,10 +213,12 @@ class Rollout:
         def begin() -> Callable[[int], None]:
             # The weights do not change until the rollout is over: cast them once.
             weights = [module.weights(module.kind(s.obs.dtype))] if isinstance(module, ActorCritic) else []
+            # To leave out who has left is worth a list of who has not where a sample is much work.
+            wide = getattr(module, "fused", "") == "wide"
 
             def act(t: int) -> None:
-                kept = [] if s.kept is None else [s.kept[t]]
-                out = module(s.flat(s.obs[t : t + 1]), *weights, *kept)
+                more = [s.ordered_present, None if s.kept is None else s.kept[t]] if wide else []
+                out = module(s.flat(s.obs[t : t + 1]), *weights, *more)
                 mask = None if s.mask is None else s.mask[t]
                 sample(s.shaped(out), mask, s.action[t], s.log_prob[t], s.value[t])
 

@@ -1,7 +1,12 @@
 """Kernels for layers of wide networks in bfloat16: forwards, loss and backwards, and sums of outer products.
 
 Triton code. Tiles hold samples along the first axis, features along the second; what lies between the kernels are rows
-of bfloat16, a power of two of features wide. Samples of a minibatch are counted as in fused_samples.locate.
+of bfloat16, a power of two of features wide.
+
+Only samples of agents that took part are worked on: `order` lists their indices in the minibatch, counted as in
+fused_samples.locate, and `count` says how many they are. A call is for a part of the list, `size` rows from `first_row`
+on; kernels have programs for all of them, and those behind the end of the list return at once. What a rollout has kept
+(KEPT) lies by the sample's index; what the kernels make, row by row of the part.
 """
 
 import triton
@@ -22,6 +27,20 @@ def _add(to, value, mask, FIRST: tl.constexpr):
 
 
 @triton.jit
+def _rows(count, first_row, size):
+    """How many rows of the part there are."""
+    return tl.minimum(tl.maximum(tl.load(count) - first_row, 0), size)
+
+
+@triton.jit
+def _of(order, row, rows, first_row, KEPT: tl.constexpr):
+    """Where what belongs to a part's rows lies: by the sample's index if it was kept, row by row if not."""
+    if KEPT:
+        row = tl.load(order + first_row + row, mask=row < rows, other=0).to(tl.int64)
+    return row
+
+
+@triton.jit
 def _tile(WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """This program's rows, int64, and columns of a matrix of WIDTH columns; neighbours share their rows."""
     across: tl.constexpr = WIDTH // COLUMNS
@@ -32,7 +51,8 @@ def _tile(WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 @triton.jit
 def first_layer(
     obs,
-    alive,
+    order,
+    count,
     envs,
     mean,
     variance,
@@ -42,16 +62,13 @@ def first_layer(
     x_out,
     h_out,
     first_row,
-    rows,
+    size,
     num_envs,
     num_agents,
     obs_t,
     obs_e,
     obs_k,
     obs_f,
-    alive_t,
-    alive_e,
-    alive_k,
     w_out,
     w_in,
     D: tl.constexpr,
@@ -67,12 +84,14 @@ def first_layer(
     COLUMNS: tl.constexpr,
 ):
     """h = act(x W^T + b) of observations x, which are written as well, with one more feature that is 1."""
+    rows = _rows(count, first_row, size)
+    if tl.program_id(0) // (WIDTH // COLUMNS) * ROWS >= rows:
+        return
     here, j = _tile(WIDTH, ROWS, COLUMNS)
     i = tl.arange(0, DP)
-    row = first_row + here
-    t, e, agent = locate(row, num_envs, num_agents, envs, GATHERED, ENV_FASTEST)
-    live = tl.load(alive + t * alive_t + e * alive_e + agent * alive_k, mask=row < rows, other=0) != 0
-    # What stands in the row of an absent agent may be anything: it is not loaded.
+    live = here < rows
+    sample = tl.load(order + first_row + here, mask=live, other=0)
+    t, e, agent = locate(sample, num_envs, num_agents, envs, GATHERED, ENV_FASTEST)
     x = tl.load(
         obs + (t * obs_t + e * obs_e + agent * obs_k)[:, None] + (i.to(tl.int64) * obs_f)[None, :],
         mask=live[:, None] & (i[None, :] < D),
@@ -97,6 +116,9 @@ def layer(
     weight,
     bias,
     h_out,
+    count,
+    first_row,
+    size,
     w_out,
     w_in,
     N: tl.constexpr,
@@ -110,6 +132,8 @@ def layer(
     STAGES: tl.constexpr,
 ):
     """h = act(x W^T + b), x of N features and h of H."""
+    if tl.program_id(0) // (WIDTH // COLUMNS) * ROWS >= _rows(count, first_row, size):
+        return
     row, j = _tile(WIDTH, ROWS, COLUMNS)
     z = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for start in tl.range(0, N_WIDTH, CHUNK, num_stages=STAGES):
@@ -126,6 +150,10 @@ def back_layer(
     h,
     weight,
     grad_out,
+    order,
+    count,
+    first_row,
+    size,
     w_out,
     w_in,
     N: tl.constexpr,
@@ -133,6 +161,7 @@ def back_layer(
     H: tl.constexpr,
     WIDTH: tl.constexpr,
     TANH: tl.constexpr,
+    KEPT: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     CHUNK: tl.constexpr,
@@ -142,21 +171,26 @@ def back_layer(
 
     `grad` has N features, the next layer's, and `h` has H.
     """
+    rows = _rows(count, first_row, size)
+    if tl.program_id(0) // (WIDTH // COLUMNS) * ROWS >= rows:
+        return
     row, j = _tile(WIDTH, ROWS, COLUMNS)
     back = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for start in tl.range(0, N_WIDTH, CHUNK, num_stages=STAGES):
         k = start + tl.arange(0, CHUNK)
-        part = tl.load(grad + row[:, None] * N_WIDTH + k[None, :])
+        part = tl.load(grad + row[:, None] * N_WIDTH + k[None, :], mask=row[:, None] < rows, other=0.0)
         back = product(part, weight_tile(weight, k, j, w_out, w_in, N, H), back, "bf16")
-    at = row[:, None] * WIDTH + j[None, :]
-    tl.store(grad_out + at, differentiate(back, tl.load(h + at), TANH).to(tl.bfloat16))
+    at = _of(order, row, rows, first_row, KEPT)[:, None] * WIDTH + j[None, :]
+    hidden = tl.load(h + at, mask=row[:, None] < rows, other=0.0)
+    tl.store(grad_out + row[:, None] * WIDTH + j[None, :], differentiate(back, hidden, TANH).to(tl.bfloat16))
 
 
 @triton.jit
 def head(
     mask,
     actions,
-    alive,
+    order,
+    count,
     old_log_prob,
     old_value,
     advantage,
@@ -172,7 +206,7 @@ def head(
     grad_out,
     partial,
     first_row,
-    rows,
+    size,
     num_envs,
     num_agents,
     mask_t,
@@ -183,9 +217,6 @@ def head(
     action_e,
     action_k,
     action_f,
-    alive_t,
-    alive_e,
-    alive_k,
     flat_t,
     flat_e,
     flat_k,
@@ -208,10 +239,10 @@ def head(
     MASKED: tl.constexpr,
     GATHERED: tl.constexpr,
     ENV_FASTEST: tl.constexpr,
+    KEPT: tl.constexpr,
     ROWS: tl.constexpr,
     CHUNK: tl.constexpr,
     STAGES: tl.constexpr,
-    TURNS: tl.constexpr,
     FIRST: tl.constexpr,
 ):
     """The outputs of the last hidden layer h, the loss, and the gradients of the outputs and in front of h.
@@ -232,17 +263,20 @@ def head(
     outside_sum = tl.zeros((ROWS,), dtype=tl.float32)
     count_sum = tl.zeros((ROWS,), dtype=tl.float32)
 
-    for turn in range(TURNS):
+    rows = _rows(count, first_row, size)
+    turns = tl.cdiv(rows, ROWS * tl.num_programs(0))
+    for turn in range(turns):
         here = (turn * tl.num_programs(0) + tl.program_id(0)).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-        row = first_row + here
-        t, e, agent = locate(row, num_envs, num_agents, envs, GATHERED, ENV_FASTEST)
-        live = tl.load(alive + t * alive_t + e * alive_e + agent * alive_k, mask=row < rows, other=0) != 0
+        live = here < rows
+        sample = tl.load(order + first_row + here, mask=live, other=0).to(tl.int64)
+        kept = sample if KEPT else here
+        t, e, agent = locate(sample, num_envs, num_agents, envs, GATHERED, ENV_FASTEST)
         at = t * flat_t + e * flat_e + agent * flat_k
         part = live.to(tl.float32)
         out = tl.zeros((ROWS, OUTP), dtype=tl.float32)
         for start in tl.range(0, WIDTH, CHUNK, num_stages=STAGES):
             k = start + tl.arange(0, CHUNK)
-            hidden = tl.load(h + here[:, None] * WIDTH + k[None, :])
+            hidden = tl.load(h + kept[:, None] * WIDTH + k[None, :], mask=live[:, None], other=0.0)
             out = product(hidden, weight_tile(weight, k, o, w_in, w_out, H, outputs), out, "bf16")
         out += bias_tile(bias, o, outputs)[None, :]
 
@@ -272,24 +306,25 @@ def head(
             k = start + tl.arange(0, CHUNK)
             w = weight_tile(weight, o, k, w_out, w_in, outputs, H)
             back = product(grad, w, tl.zeros((ROWS, CHUNK), dtype=tl.float32), "bf16")
-            hidden = tl.load(h + here[:, None] * WIDTH + k[None, :])
+            hidden = tl.load(h + kept[:, None] * WIDTH + k[None, :], mask=live[:, None], other=0.0)
             h_grad = differentiate(back, hidden, TANH).to(tl.bfloat16)
             tl.store(h_grad_out + here[:, None] * WIDTH + k[None, :], h_grad)
 
     partial += tl.program_id(0).to(tl.int64) * partial_stride
     metrics = partial + to_metrics + tl.arange(0, 1)
-    always = tl.arange(0, 1) == 0
+    always = (tl.arange(0, 1) == 0) & (FIRST | (turns > 0))
+    own = (o < P) & (FIRST | (turns > 0))
     if P > 0:
-        _add(partial + to_ba + o, bias_sum, o < P, FIRST)
+        _add(partial + to_ba + o, bias_sum, own, FIRST)
         if BOX:
-            _add(partial + to_log_std + o, std_sum, o < P, FIRST)
+            _add(partial + to_log_std + o, std_sum, own, FIRST)
         _add(metrics, tl.sum(policy_sum, 0), always, FIRST)
         _add(metrics + 2, tl.sum(entropy_sum, 0), always, FIRST)
         _add(metrics + 3, tl.sum(divergence_sum, 0), always, FIRST)
         _add(metrics + 4, tl.sum(outside_sum, 0), always, FIRST)
         _add(metrics + 5, tl.sum(count_sum, 0), always, FIRST)
     if HAS_VALUE:
-        _add(partial + to_bc + o - P, bias_sum, o == P, FIRST)
+        _add(partial + to_bc + o - P, bias_sum, (o == P) & (FIRST | (turns > 0)), FIRST)
         _add(metrics + 1, tl.sum(value_sum, 0), always, FIRST)
 
 
@@ -298,6 +333,10 @@ def outer(
     left,
     right,
     partial,
+    order,
+    count,
+    first_row,
+    size,
     partial_stride,
     to_weight,
     to_extra,
@@ -312,8 +351,9 @@ def outer(
     N_WIDTH: tl.constexpr,
     EXTRA: tl.constexpr,
     BIAS: tl.constexpr,
+    LEFT_KEPT: tl.constexpr,
+    RIGHT_KEPT: tl.constexpr,
     ROWS: tl.constexpr,
-    TILES: tl.constexpr,
     SPLITS: tl.constexpr,
     STAGES: tl.constexpr,
     FIRST: tl.constexpr,
@@ -324,21 +364,25 @@ def outer(
     sums = tl.zeros((M_TILE, N_TILE), dtype=tl.float32)
     bias = tl.zeros((M_TILE, 16), dtype=tl.float32)
     ones = tl.full((ROWS, 16), 1.0, dtype=tl.bfloat16)
-    for turn in tl.range(0, TILES // SPLITS + (TILES % SPLITS > 0), num_stages=STAGES):
-        tile = turn * SPLITS + tl.program_id(1)
-        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)
-        there = tl.full((ROWS, 1), 1, dtype=tl.int1) & (tile < TILES)
-        a = tl.load(left + row[:, None] * M_WIDTH + m[None, :], mask=there & (m[None, :] < M_WIDTH), other=0.0)
-        b = tl.load(right + row[:, None] * N_WIDTH + n[None, :], mask=there & (n[None, :] < N_WIDTH), other=0.0)
+    rows = _rows(count, first_row, size)
+    turns = tl.cdiv(rows, ROWS * SPLITS)
+    for turn in tl.range(0, turns, num_stages=STAGES):
+        row = (turn * SPLITS + tl.program_id(1)).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+        there = (row < rows)[:, None]
+        of_left = _of(order, row, rows, first_row, LEFT_KEPT)[:, None] * M_WIDTH
+        of_right = _of(order, row, rows, first_row, RIGHT_KEPT)[:, None] * N_WIDTH
+        a = tl.load(left + of_left + m[None, :], mask=there & (m[None, :] < M_WIDTH), other=0.0)
+        b = tl.load(right + of_right + n[None, :], mask=there & (n[None, :] < N_WIDTH), other=0.0)
         sums = product(tl.trans(a), b, sums, "bf16")
         if BIAS:
             bias = product(tl.trans(a), ones, bias, "bf16")
     partial += tl.program_id(1).to(tl.int64) * partial_stride
+    of_m = (m[:, None] < M) & (FIRST | (turns > 0))
     at = partial + to_weight + m[:, None] * m_stride + n[None, :] * n_stride
-    _add(at, sums, (m[:, None] < M) & (n[None, :] < N), FIRST)
+    _add(at, sums, of_m & (n[None, :] < N), FIRST)
     if EXTRA:
         at = partial + to_extra + m[:, None] + (n[None, :] - N)
-        _add(at, sums, (m[:, None] < M) & (n[None, :] == N), FIRST)
+        _add(at, sums, of_m & (n[None, :] == N), FIRST)
     if BIAS:
         once = tl.arange(0, 16)[None, :]
-        _add(partial + to_bias + m[:, None] + once, bias, (m[:, None] < M) & (once == 0), FIRST)
+        _add(partial + to_bias + m[:, None] + once, bias, of_m & (once == 0), FIRST)

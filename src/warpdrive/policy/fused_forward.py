@@ -1,13 +1,14 @@
 """An actor-critic's outputs in one kernel, for rollouts: what lies between its layers never leaves the chip."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
 from warpdrive.policy.fused_layers import activate, bias_tile, block, narrow, normalize, product, weight_tile
+from warpdrive.policy.fused_present import list_present
 
 if TYPE_CHECKING:
     from warpdrive.policy.mlp import ActorCritic, Kept, Weights
@@ -53,7 +54,7 @@ def _tower(
     w2_in,
     h1_out,
     row,
-    rows,
+    live,
     D: tl.constexpr,
     DP: tl.constexpr,
     H1: tl.constexpr,
@@ -84,7 +85,7 @@ def _tower(
             )
             h = narrow(activate(first + bias_tile(b1, j, H1)[None, :], TANH, PRECISION), PRECISION)
             if KEEP:
-                tl.store(h1_out + row[:, None] * H1P + j[None, :], h, mask=row[:, None] < rows)
+                tl.store(h1_out + row[:, None] * H1P + j[None, :], h, mask=live[:, None])
             z = product(h, weight_tile(w2, j, k, w2_in, w2_out, H1, H2), z, PRECISION)
         z += bias_tile(b2, k, H2)[None, :]
     return narrow(activate(z, TANH, PRECISION), PRECISION)
@@ -97,7 +98,7 @@ def _head(
     bias,
     out,
     row,
-    rows,
+    live,
     out_stride,
     wh_out,
     wh_in,
@@ -116,7 +117,7 @@ def _head(
     )
     y += bias_tile(bias, j, OUT)[None, :]
     at = out + row[:, None] + (FIRST + j).to(tl.int64)[None, :] * out_stride
-    tl.store(at, y, mask=(row[:, None] < rows) & (j[None, :] < OUT))
+    tl.store(at, y, mask=live[:, None] & (j[None, :] < OUT))
 
 
 @triton.jit
@@ -151,10 +152,8 @@ def _forward(
     x_out,
     h1_out,
     h2_out,
-    present,
-    inner,
-    present_outer,
-    present_inner,
+    order,
+    count,
     D: tl.constexpr,
     DP: tl.constexpr,
     DX: tl.constexpr,
@@ -168,6 +167,7 @@ def _forward(
     TANH: tl.constexpr,
     SEPARATE: tl.constexpr,
     NORMALIZE: tl.constexpr,
+    LISTED: tl.constexpr,
     KEEP: tl.constexpr,
     ROWS: tl.constexpr,
     CHUNK: tl.constexpr,
@@ -175,34 +175,39 @@ def _forward(
     PRECISION: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    if LISTED:
+        rows = tl.load(count)
+        if tl.program_id(0) * ROWS >= rows:
+            return
+        live = row < rows
+        row = tl.load(order + row, mask=live, other=0).to(tl.int64)
+    else:
+        live = row < rows
     i = tl.arange(0, DP)
     at = obs + row[:, None] * obs_row + i.to(tl.int64)[None, :] * obs_feature
-    live = row < rows
-    if KEEP:
-        live = tl.load(present + row // inner * present_outer + row % inner * present_inner, mask=live, other=0) != 0
     x = tl.load(at, mask=live[:, None] & (i[None, :] < D), other=0.0).to(tl.float32)
     if NORMALIZE:
         x = normalize(x, mean, variance, limit, i, D)
     if KEEP:
         with_one = tl.where(i[None, :] == D, 1.0, x)
-        tl.store(x_out + row[:, None] * DX + i[None, :], with_one, mask=(row[:, None] < rows) & (i[None, :] < DX))
+        tl.store(x_out + row[:, None] * DX + i[None, :], with_one, mask=live[:, None] & (i[None, :] < DX))
     x = narrow(x, PRECISION)
     # fmt: off
     h = _tower(
-        x, aw1, ab1, aw2, ab2, w1_out, w1_in, w2_out, w2_in, h1_out, row, rows,
+        x, aw1, ab1, aw2, ab2, w1_out, w1_in, w2_out, w2_in, h1_out, row, live,
         D, DP, H1, H1P, H2, H2P, LAYERS, TANH, KEEP, ROWS, CHUNK, STAGES, PRECISION,
     )
     if KEEP:
-        tl.store(h2_out + row[:, None] * H2P + tl.arange(0, H2P)[None, :], h, mask=row[:, None] < rows)
+        tl.store(h2_out + row[:, None] * H2P + tl.arange(0, H2P)[None, :], h, mask=live[:, None])
     if SEPARATE:
-        _head(h, awh, abh, out, row, rows, out_stride, wh_out, wh_in, 0, P, OUTP, H2, H2P, ROWS, PRECISION)
+        _head(h, awh, abh, out, row, live, out_stride, wh_out, wh_in, 0, P, OUTP, H2, H2P, ROWS, PRECISION)
         h = _tower(
-            x, cw1, cb1, cw2, cb2, w1_out, w1_in, w2_out, w2_in, h1_out, row, rows,
+            x, cw1, cb1, cw2, cb2, w1_out, w1_in, w2_out, w2_in, h1_out, row, live,
             D, DP, H1, H1P, H2, H2P, LAYERS, TANH, False, ROWS, CHUNK, STAGES, PRECISION,
         )
-        _head(h, cwh, cbh, out, row, rows, out_stride, wh_out, wh_in, P, 1, 16, H2, H2P, ROWS, PRECISION)
+        _head(h, cwh, cbh, out, row, live, out_stride, wh_out, wh_in, P, 1, 16, H2, H2P, ROWS, PRECISION)
     else:
-        _head(h, awh, abh, out, row, rows, out_stride, wh_out, wh_in, 0, P + 1, OUTP, H2, H2P, ROWS, PRECISION)
+        _head(h, awh, abh, out, row, live, out_stride, wh_out, wh_in, 0, P + 1, OUTP, H2, H2P, ROWS, PRECISION)
     # fmt: on
 
 
@@ -212,6 +217,7 @@ def fused_forward(
     weights: "Weights",
     precision: str,
     tiles: ForwardTiles | None = None,
+    present: torch.Tensor | None = None,
     keep: "Kept | None" = None,
 ) -> torch.Tensor:
     """What `module` gives for `obs`, without a graph for gradients, in one launch on PyTorch's current stream.
@@ -222,7 +228,9 @@ def fused_forward(
         weights: module.weights(kind): bfloat16 for "bf16", else float32.
         precision: of the products: "ieee", "tf32x3", "tf32" or "bf16". All sums are float32.
         tiles: None: those of forward_tiles.
-        keep: filled, if given: for networks whose critic has no layers of its own, by products of "bf16".
+        present: bool (B / n, n): samples that are not are left out, and their outputs mean nothing; None: all are.
+        keep: filled for those present, if given: for networks whose critic has no layers of its own, by products of
+            "bf16".
 
     Returns:
         float32 (B, P + 1), feature-major.
@@ -238,11 +246,11 @@ def fused_forward(
     critic = weights.actor if weights.critic is None else weights.critic
     actor_head, critic_head = weights.heads[0], weights.heads[-1]
     normalizer = module.normalizer
-    kept: list[Any] = [obs, obs, obs, obs, 1, 0, 0]
+    listed = (obs, obs) if present is None else list_present(present)
+    kept = (obs, obs, obs)
     if keep is not None:
         assert precision == "bf16" and not separate, "what is kept is one tower's, in bfloat16"
-        present = keep.present.view(torch.uint8)
-        kept = [keep.x, keep.hidden[0], keep.hidden[-1], present, present.shape[1], *present.stride()]
+        kept = (keep.x, keep.hidden[0], keep.hidden[-1])
     # The head's strides are those of the actor's; the critic's single row needs only the one along its inputs.
     _forward[(triton.cdiv(rows, tiles.rows),)](
         obs,
@@ -263,6 +271,7 @@ def fused_forward(
         *last[0].stride(),
         *actor_head[0].stride(),
         *kept,
+        *listed,
         D=features,
         DP=block(features if keep is None else features + 1),
         DX=1 if keep is None else keep.x.shape[1],
@@ -276,6 +285,7 @@ def fused_forward(
         TANH=module.activation == "tanh",
         SEPARATE=separate,
         NORMALIZE=normalizer is not None,
+        LISTED=present is not None,
         KEEP=keep is not None,
         ROWS=tiles.rows,
         CHUNK=min(tiles.chunk, block(h1)),

@@ -146,12 +146,10 @@ class Kept(NamedTuple):
     Attributes:
         x: bfloat16 (B, at least D + 1): the observations, normalised if need be, then a 1; 0 beyond.
         hidden: of each hidden layer bfloat16 (B, the least power of two from 16 on that it fits): what comes out of it.
-        present: bool (B / n, n): whether the samples' agents take part. Observations of those absent are not read.
     """
 
     x: torch.Tensor
     hidden: list[torch.Tensor]
-    present: torch.Tensor
 
 
 class ActorCritic(nn.Module):
@@ -212,12 +210,19 @@ class ActorCritic(nn.Module):
             heads = [(torch.cat([w for w, _ in heads]), torch.cat([b for _, b in heads]))]
         return Weights(cast(self.actor), None if self.critic is None else cast(self.critic), heads)
 
-    def forward(self, obs: torch.Tensor, weights: "Weights | None" = None, keep: "Kept | None" = None) -> torch.Tensor:
+    def forward(
+        self,
+        obs: torch.Tensor,
+        weights: "Weights | None" = None,
+        present: torch.Tensor | None = None,
+        keep: "Kept | None" = None,
+    ) -> torch.Tensor:
         """(B, P + 1) for `obs` (B, D), float32 or bfloat16, best feature-major (obs.t() contiguous).
 
         In the type that it computes in, `kind(obs.dtype)`; from a fused kernel always float32. `weights` are what
-        `weights(kind)` gave, of who calls often without learning. `keep` is filled by the fused kernel of a network
-        whose critic has no layers of its own.
+        `weights(kind)` gave, of who calls often without learning. The fused kernel leaves out samples that are not
+        `present`, bool (B / n, n): their outputs mean nothing. And it fills `keep`, where the critic has no layers of
+        its own.
         """
         kind = self.kind(obs.dtype)
         if weights is None:
@@ -225,7 +230,7 @@ class ActorCritic(nn.Module):
         if self.fused and not torch.is_grad_enabled():
             from warpdrive.policy.fused_forward import fused_forward  # not everywhere there is Triton
 
-            return fused_forward(self, obs, weights, self.products(obs.dtype), keep=keep)
+            return fused_forward(self, obs, weights, self.products(obs.dtype), present=present, keep=keep)
         x = (obs if self.normalizer is None else self.normalizer(obs)).to(kind)
         towers = [weights.actor] if weights.critic is None else [weights.actor, weights.critic]
         parts = [
