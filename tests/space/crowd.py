@@ -177,10 +177,23 @@ def simulator(
     return sim
 
 
+def count(sim: wd.Simulator) -> None:
+    """Let the simulator know how many agents take part, as in the course of an episode."""
+    sim.store.fields["num_active"].copy_(sim.active.sum(1))
+    sim.store.fields["fresh"].zero_()
+
+
+def grid_of(shape: tuple[int, ...], taking_part: int, agents: int) -> np.ndarray:
+    """Cells along each axis when so many of the agents take part, as many to a cell as when all do."""
+    share = (max(taking_part, 1) / agents) ** (1 / len(shape))
+    return np.clip(np.floor(np.array(shape) * share + 0.5), 1, shape).astype(int)
+
+
 def look_around(sim: wd.Simulator, position: np.ndarray, active: np.ndarray, radius: np.ndarray) -> dict:
     """What agents at these places (E, N, 2) find, by field."""
     for name, value in (("position", position), ("active", active), ("radius", radius)):
         getattr(sim.state, name).copy_(torch.as_tensor(value))
+    count(sim)
     sim.refresh()
     names = (
         "few",
@@ -194,8 +207,10 @@ def look_around(sim: wd.Simulator, position: np.ndarray, active: np.ndarray, rad
         "crowd_of_second",
         "cell",
         "cell_start",
+        "cell_members",
+        "cell_grid",
     )
-    return {name: getattr(sim.state, name).cpu().numpy().copy() for name in (*names, "cell_members")}
+    return {name: getattr(sim.state, name).cpu().numpy().copy() for name in names}
 
 
 def expect(found: dict, env: int, first: int, position: np.ndarray, active: np.ndarray, radius: np.ndarray) -> None:

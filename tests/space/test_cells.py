@@ -5,7 +5,7 @@ import pytest
 
 import warpdrive as wd
 from sim.test_schedules import assert_same, trace
-from space.crowd import Crowd, look_around, near, simulator
+from space.crowd import Crowd, grid_of, look_around, near, simulator
 from warpdrive.space.cells import layout, shape_for
 
 
@@ -19,16 +19,36 @@ def test_lists_are_sorted_by_cell_and_then_by_index(shape, size, share):
     position[1, : count // 2] = 0.25
     active = rng.random((2, count)) < share
     found = look_around(simulator(*size, shape, 2), position, active, np.ones((2, count), np.float32))
-    in_cells = np.clip(np.floor((position + 1) * np.array(shape, np.float32) / 2), 0, np.array(shape) - 1).astype(int)
-    cell = np.where(active, in_cells[..., 1] * shape[0] + in_cells[..., 0], -1)
-    np.testing.assert_array_equal(found["cell"], cell)
     for env in range(2):
         there = np.flatnonzero(active[env])
-        members = there[np.argsort(cell[env, there], kind="stable")]
+        grid = grid_of(shape, len(there), count)
+        in_cells = np.clip(np.floor((position[env] + 1) * grid.astype(np.float32) / 2), 0, grid - 1).astype(int)
+        cell = np.where(active[env], in_cells[:, 1] * grid[0] + in_cells[:, 0], -1)
+        np.testing.assert_array_equal(found["cell"][env], cell)
+        members = there[np.argsort(cell[there], kind="stable")]
         nobody = np.full(count - len(there), count)
         np.testing.assert_array_equal(found["cell_members"][env], np.concatenate([members, nobody]))
-        starts = np.searchsorted(np.sort(cell[env, there]), np.arange(shape[0] * shape[1] + 1))
-        np.testing.assert_array_equal(found["cell_start"][env], starts)
+        starts = np.searchsorted(np.sort(cell[there]), np.arange(grid.prod() + 1))
+        np.testing.assert_array_equal(found["cell_start"][env][: len(starts)], starts)
+
+
+@pytest.mark.parametrize(("share", "grid"), [(0, (1, 1)), (0.01, (3, 2)), (0.25, (15, 10)), (1, (30, 20))])
+def test_cells_are_as_many_as_fit_those_who_take_part(share, grid):
+    """A quarter of the agents have a quarter of the cells: else most searches would look through empty ones."""
+    position = np.random.default_rng(0).uniform(-1, 1, (1, 500, 2)).astype(np.float32)
+    active = (np.arange(500) < 500 * share)[None]
+    found = look_around(simulator(100, 400, (30, 20)), position, active, np.ones((1, 500), np.float32))
+    assert tuple(found["cell_grid"][0]) == (*grid, 1)
+
+
+def test_all_cells_before_the_first_step():
+    """Agents that a reset has let take part are counted when the first step begins: until then all cells are used."""
+    sim = wd.Simulator(crowd(30, 100, (20, 15)), 1, device="cpu")
+    sim.reset()
+    assert int(sim.active.sum()) < 130
+    assert sim.state.cell_grid[0].tolist() == [20, 15, 1]
+    sim.step()
+    assert sim.state.cell_grid[0].tolist() == [*grid_of((20, 15), int(sim.active.sum()), 130), 1]
 
 
 def crowd(first: int, second: int, shape: tuple[int, ...]) -> Crowd:

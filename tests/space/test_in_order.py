@@ -6,7 +6,7 @@ import torch
 import warp as wp
 
 import warpdrive as wd
-from space.crowd import nearest
+from space.crowd import count, nearest
 from space.test_search import KINDS, places
 from warpdrive.space import in_order
 
@@ -78,6 +78,7 @@ def expect(size: tuple[int, int], position: np.ndarray, active: np.ndarray, stay
         getattr(sim.state, name).copy_(torch.as_tensor(value))
     for found in (sim.state.found, sim.state.found_second):
         found.fill_(-7)  # so that a row that nobody writes shows
+    count(sim)
     sim.refresh()
     there = active & stays
     for env in range(len(position)):

@@ -10,6 +10,7 @@ import warp as wp
 
 import warpdrive as wd
 from space.crowd import F, nearest, within
+from space.crowd import count as take_count
 from warpdrive import space
 
 K = 3
@@ -66,8 +67,9 @@ class Places(wd.Env):
 
 
 @pytest.mark.parametrize(("name", "cells"), [("plane", False), *((name, True) for name in SEARCHES)])
-def test_every_kind_of_position(name, cells):
-    """What is found agrees with NumPy; of one agent nobody is, of two one."""
+@pytest.mark.parametrize("share", [0, 0.05, 0.4, 1])
+def test_every_kind_of_position(name, cells, share):
+    """What is found agrees with NumPy, however many take part; of one agent nobody is found, of two one."""
     rng = np.random.default_rng(0)
     for agents in (1, 2, 60):
         sim = wd.Simulator(Places(name, agents, cells), 1, device="cpu")
@@ -78,9 +80,13 @@ def test_every_kind_of_position(name, cells):
             new = rng.normal(0, 2, value.shape)
             value.copy_(torch.as_tensor(new if value.is_floating_point() else new.round()))
             columns.append(value[0].numpy().astype(F).reshape(agents, -1))
+        active = rng.permutation(agents) < share * agents
+        sim.active.copy_(torch.as_tensor(active))
+        take_count(sim)
         sim.refresh()
-        place, active = np.concatenate(columns, 1), np.ones(agents, bool)
+        place = np.concatenate(columns, 1)
         assert place.shape[1] == SEARCHES[name][0].dimensions
         np.testing.assert_array_equal(sim.state.found[0].numpy(), nearest(place, active, K)[0])
         np.testing.assert_array_equal(sim.state.close[0].numpy(), within(place, active, 2.5).sum(1))
-        assert (agents == 1) == (sim.obs["agents"][0, 0, 0].item() == float("inf"))
+        if share == 1:
+            assert (agents == 1) == (sim.obs["agents"][0, 0, 0].item() == float("inf"))

@@ -3,6 +3,9 @@
 It is a counting sort in four phases, in which every agent works at once: find the own cell, count, sum the counts up,
 and enter the list. Agents that enter the same cell meet in atomic minima of whole numbers, whose end result does not
 depend on who comes first, so the lists are the same to the bit in every schedule.
+
+An environment's grid has the more cells the more of its agents take part when they are sorted. What is found does not
+depend on it.
 """
 
 import functools
@@ -18,7 +21,7 @@ from warpdrive.env.phases import Phase, per_agent
 from warpdrive.env.state import Param, PerAgent, PerEnv, State
 from warpdrive.space.position import place_of
 
-__all__ = ["CHOICE", "SLACK", "Cells", "Layout", "coordinates", "layout", "sort_phases"]
+__all__ = ["CHOICE", "SLACK", "Cells", "Layout", "along", "coordinates", "grid_of", "layout", "rate", "sort_phases"]
 
 SLACK = wp.constant(1.0e-6)  # of coordinates, many times what rounding changes in them
 LEAST_SIDE, MOST_SIDE = 1e-12, 1e12  # of a cell: between them squared distances neither vanish nor overflow
@@ -34,12 +37,13 @@ class Cells(State):
     cell_start: PerEnv[int, "cell_bounds"]  # type: ignore[name-defined]  # noqa: F821 - of each cell in cell_members
     cell_members: PerEnv[int, "cell_slots"]  # type: ignore[name-defined]  # noqa: F821 - see sort_phases
     cell_place: PerEnv[wp.vec3, "cell_slots"]  # type: ignore[name-defined]  # noqa: F821 - of each of them: see in_order
+    cell_grid: PerEnv[wp.vec3i]  # cells along each axis, since the last sort
     cell_sums: PerEnv[int, "cell_blocks"]  # type: ignore[name-defined]  # noqa: F821 - agents in a block of cells
 
     cell_low: Param[wp.vec3]  # corner of the grid
-    cell_side: Param[wp.vec3]  # lengths of a cell
-    cell_rate: Param[wp.vec3]  # cells for a unit of length
-    cell_columns: Param[int]  # cells along x; 0: there are no lists, and all agents are compared
+    cell_extent: Param[wp.vec3]  # lengths of the grid
+    cell_per_extent: Param[wp.vec3]  # one over them
+    cell_columns: Param[int]  # most cells along x; 0: there are no lists, and all agents are compared
     cell_rows: Param[int]  # along y
     cell_planes: Param[int]  # along z
     cell_block: Param[int]  # cells whose agents are summed up together
@@ -50,7 +54,7 @@ class Layout:
     """Whether an environment has cell lists, and of which cells: what its `__init__` hands on.
 
     Attributes:
-        shape: cells along each axis; () where all agents are compared with each other.
+        shape: cells along each axis when all agents take part; () where all agents are compared with each other.
         phases: to run before a search, after agents have moved or joined; () where there are no lists.
         params: for `super().__init__(params=...)`.
         sizes: for `super().__init__(sizes=...)`.
@@ -88,18 +92,54 @@ def along(u: float, count: int) -> int:
     return wp.clamp(int(inside), 0, count - 1)
 
 
+@wp.func
+def grid_of(s: Any, env: int) -> wp.vec3i:
+    """Cells along each axis of an environment's grid; one where nobody has been sorted yet."""
+    grid = s.cell_grid[env]
+    return wp.vec3i(wp.max(grid[0], 1), wp.max(grid[1], 1), wp.max(grid[2], 1))
+
+
+@wp.func
+def rate(s: Any, grid: wp.vec3i, axis: int) -> float:
+    """Cells for a unit of length."""
+    return float(grid[axis]) * s.cell_per_extent[axis]
+
+
 @functools.cache
 def coordinates(dimensions: int) -> Any:
-    """The Warp function `(s, place)` that tells a place in cells from the corner of the grid; 0 on axes beyond."""
+    """The Warp function `(s, grid, place)` that tells a place in cells from the grid's corner; 0 on axes beyond."""
 
     @wp.func
-    def in_cells(s: Any, place: Any) -> wp.vec3:
+    def in_cells(s: Any, grid: wp.vec3i, place: Any) -> wp.vec3:
         u = wp.vec3(0.0, 0.0, 0.0)
         for axis in range(dimensions):
-            u[axis] = (place[axis] - s.cell_low[axis]) * s.cell_rate[axis]
+            u[axis] = (place[axis] - s.cell_low[axis]) * rate(s, grid, axis)
         return u
 
     return in_cells
+
+
+@functools.cache
+def chosen_grid(dimensions: int) -> Any:
+    """The Warp function `(s, env)` of the grid for the agents that take part now: as many to a cell as when all do."""
+
+    @wp.func
+    def choose(s: Any, env: int) -> wp.vec3i:
+        count = s.num_active[env]
+        if s.fresh[env]:  # they are counted when the first step begins
+            count = s.num_agents
+        share = float(wp.max(count, 1)) / float(s.num_agents)
+        if wp.static(dimensions == 2):
+            share = wp.sqrt(share)
+        if wp.static(dimensions == 3):
+            share = wp.cbrt(share)
+        most = wp.vec3i(s.cell_columns, s.cell_rows, s.cell_planes)
+        grid = wp.vec3i(1, 1, 1)
+        for axis in range(dimensions):
+            grid[axis] = wp.clamp(int(float(most[axis]) * share + 0.5), 1, most[axis])
+        return grid
+
+    return choose
 
 
 @functools.cache
@@ -108,18 +148,21 @@ def sort_phases(position: tuple[str, ...], dimensions: int) -> tuple[Phase, ...]
 
     `cell_members` then holds them cell after cell, and `s.num_agents` in the slots behind the last.
     """
-    place_at, in_cells = place_of(position, dimensions), coordinates(dimensions)
+    place_at, in_cells, choose = place_of(position, dimensions), coordinates(dimensions), chosen_grid(dimensions)
 
     @per_agent
     def find_cell(s: Cells, env: int, agent: int):
+        grid = choose(s, env)
+        if agent == 0:
+            s.cell_grid[env] = grid
         cell = int(-1)
         if s.active[env, agent]:
-            u = in_cells(s, place_at(s, env, agent))
-            row = along(u[2], s.cell_planes) * s.cell_rows + along(u[1], s.cell_rows)
-            cell = row * s.cell_columns + along(u[0], s.cell_columns)
+            u = in_cells(s, grid, place_at(s, env, agent))
+            row = along(u[2], grid[2]) * grid[1] + along(u[1], grid[1])
+            cell = row * grid[0] + along(u[0], grid[0])
         s.cell[env, agent] = cell
         s.cell_members[env, agent] = s.num_agents  # greater than any: nobody has entered yet
-        cells = s.cell_columns * s.cell_rows * s.cell_planes
+        cells = grid[0] * grid[1] * grid[2]
         for c in range(agent, cells, s.num_agents):
             s.cell_start[env, c] = 0
         for b in range(agent, (cells + s.cell_block - 1) // s.cell_block, s.num_agents):
@@ -134,7 +177,8 @@ def sort_phases(position: tuple[str, ...], dimensions: int) -> tuple[Phase, ...]
 
     @per_agent
     def start_cells(s: Cells, env: int, agent: int):
-        cells = s.cell_columns * s.cell_rows * s.cell_planes
+        grid = grid_of(s, env)
+        cells = grid[0] * grid[1] * grid[2]
         for b in range(agent, (cells + s.cell_block - 1) // s.cell_block, s.num_agents):
             start = int(0)
             for before in range(b):
@@ -220,8 +264,8 @@ def layout(
         phases=sort_phases(position, len(low)) if lists else (),
         params={
             "cell_low": (*low, *fill),
-            "cell_side": (*sides, *fill) if lists else (0.0, 0.0, 0.0),
-            "cell_rate": (*(1.0 / side for side in sides), *fill) if lists else (0.0, 0.0, 0.0),
+            "cell_extent": (*extent, *fill) if lists else (0.0, 0.0, 0.0),
+            "cell_per_extent": (*(1.0 / e for e in extent), *fill) if lists else (0.0, 0.0, 0.0),
             "cell_columns": full[0] if lists else 0,
             "cell_rows": full[1],
             "cell_planes": full[2],

@@ -5,7 +5,7 @@ from typing import Any
 
 import warp as wp
 
-from warpdrive.space.cells import SLACK, along, coordinates
+from warpdrive.space.cells import SLACK, along, coordinates, grid_of
 
 __all__ = ["walk"]
 
@@ -14,20 +14,20 @@ NEARLY = wp.constant(0.99999)  # of a distance, so much less that rounding does 
 
 
 @wp.func
-def beyond(s: Any, u: wp.vec3, x: int, y: int, z: int, ring: int) -> float:
+def beyond(s: Any, count: wp.vec3i, u: wp.vec3, x: int, y: int, z: int, ring: int) -> float:
     """A length that all agents outside the box of cells around one are farther away than; infinity: there are none."""
     least = float(wp.inf)
     at = wp.vec3i(x, y, z)
-    count = wp.vec3i(s.cell_columns, s.cell_rows, s.cell_planes)
     for axis in range(3):
         before = at[axis] - ring  # the first cell of the box
         behind = at[axis] + ring + 1  # the first one after it
+        side = s.cell_extent[axis] / float(count[axis])
         if before > 0:
             gap = u[axis] - float(before) - SLACK * (wp.abs(u[axis]) + float(before))
-            least = wp.min(least, gap * s.cell_side[axis])
+            least = wp.min(least, gap * side)
         if behind < count[axis]:
             gap = float(behind) - u[axis] - SLACK * (wp.abs(u[axis]) + float(behind))
-            least = wp.min(least, gap * s.cell_side[axis])
+            least = wp.min(least, gap * side)
     return least * NEARLY
 
 
@@ -51,25 +51,26 @@ def walk(dimensions: int, Keys: Any, kth: int, candidate: Any, belongs: Any, far
     @wp.func
     def walked(s: Any, env: int, place: Any, besides: int, limit: float, none: Any):
         keys = Keys(none)
-        u = in_cells(s, place)
-        x, y, z = along(u[0], s.cell_columns), along(u[1], s.cell_rows), along(u[2], s.cell_planes)
+        grid = grid_of(s, env)
+        u = in_cells(s, grid, place)
+        x, y, z = along(u[0], grid[0]), along(u[1], grid[1]), along(u[2], grid[2])
         inner = int(-1)  # the box of cells up to this distance from the own one has been looked into
         outer = int(FIRST_RING)
         while inner < outer:
-            for pz in range(wp.max(z - outer, 0), wp.min(z + outer, s.cell_planes - 1) + 1):
-                for py in range(wp.max(y - outer, 0), wp.min(y + outer, s.cell_rows - 1) + 1):
+            for pz in range(wp.max(z - outer, 0), wp.min(z + outer, grid[2] - 1) + 1):
+                for py in range(wp.max(y - outer, 0), wp.min(y + outer, grid[1] - 1) + 1):
                     # Cells of a row lie one after the other: a whole row is one run, or two left and right of the box.
-                    row = (pz * s.cell_rows + py) * s.cell_columns
+                    row = (pz * grid[1] + py) * grid[0]
                     split = wp.abs(pz - z) <= inner and wp.abs(py - y) <= inner
                     left = wp.max(x - outer, 0)
-                    right = wp.min(x + outer, s.cell_columns - 1)
+                    right = wp.min(x + outer, grid[0] - 1)
                     slot = s.cell_start[env, row + left]
                     stop = s.cell_start[env, row + right + 1]
                     skip_from = stop
                     skip_to = stop
                     if split:
                         skip_from = s.cell_start[env, row + wp.max(x - inner, 0)]
-                        skip_to = s.cell_start[env, row + wp.min(x + inner, s.cell_columns - 1) + 1]
+                        skip_to = s.cell_start[env, row + wp.min(x + inner, grid[0] - 1) + 1]
                     while slot < stop:
                         if slot == skip_from:
                             slot = skip_to
@@ -81,7 +82,7 @@ def walk(dimensions: int, Keys: Any, kth: int, candidate: Any, belongs: Any, far
                                 keys[0] = wp.min(keys[0], key)
                         slot += 1
             inner = outer
-            least = beyond(s, u, x, y, z, outer)
+            least = beyond(s, grid, u, x, y, z, outer)
             if least <= 0.0 or (least < wp.inf and least * least <= farthest(s, keys[kth], limit)):
                 outer += 1
         return keys

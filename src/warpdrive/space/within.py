@@ -5,7 +5,7 @@ from typing import Any
 
 import warp as wp
 
-from warpdrive.space.cells import CHOICE, SLACK, along, coordinates
+from warpdrive.space.cells import CHOICE, SLACK, along, coordinates, grid_of, rate
 from warpdrive.space.position import place_of, range_of
 
 __all__ = ["fold_within"]
@@ -36,22 +36,23 @@ def fold_within(
         value = start
         place = place_at(s, env, agent)
         first, end = bounds(s)
-        u = in_cells(s, place)
-        reach = radius * s.cell_rate
+        grid = grid_of(s, env)
+        u = in_cells(s, grid, place)
+        reach = radius * wp.vec3(rate(s, grid, 0), rate(s, grid, 1), rate(s, grid, 2))
         reach = reach + SLACK * (reach + wp.abs(u))
         low = wp.vec3i(
-            along(u[0] - reach[0], s.cell_columns),
-            along(u[1] - reach[1], s.cell_rows),
-            along(u[2] - reach[2], s.cell_planes),
+            along(u[0] - reach[0], grid[0]),
+            along(u[1] - reach[1], grid[1]),
+            along(u[2] - reach[2], grid[2]),
         )
         high = wp.vec3i(
-            along(u[0] + reach[0], s.cell_columns),
-            along(u[1] + reach[1], s.cell_rows),
-            along(u[2] + reach[2], s.cell_planes),
+            along(u[0] + reach[0], grid[0]),
+            along(u[1] + reach[1], grid[1]),
+            along(u[2] + reach[2], grid[2]),
         )
         for z in range(low[2], high[2] + 1):
             for y in range(low[1], high[1] + 1):
-                row = (z * s.cell_rows + y) * s.cell_columns
+                row = (z * grid[1] + y) * grid[0]
                 for slot in range(s.cell_start[env, row + low[0]], s.cell_start[env, row + high[0] + 1]):
                     other = s.cell_members[env, slot]
                     if other != agent and other >= first and other < end:
