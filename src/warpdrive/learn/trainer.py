@@ -22,7 +22,7 @@ from warpdrive.learn.rollout import Rollout
 from warpdrive.learn.threads import one_thread
 from warpdrive.policy.fused import fusion
 from warpdrive.policy.mlp import MLP, PRECISIONS, ActorCritic, Precision
-from warpdrive.sim.simulator import Simulator, capture
+from warpdrive.sim.simulator import Simulator, capture, capture_stream
 
 __all__ = ["Trainer"]
 
@@ -263,7 +263,7 @@ class Trainer:
         made for nothing and undone.
         """
         before = self.state_dict()
-        stream = torch.cuda.Stream(self.sim.device)
+        stream = capture_stream(self.sim.device)
         stream.wait_stream(torch.cuda.current_stream(self.sim.device))
         with torch.cuda.stream(stream):
             self.rollout.run()

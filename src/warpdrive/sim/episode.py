@@ -6,6 +6,9 @@ import warp as wp
 
 __all__ = ["begin", "close", "keep", "restart", "settle"]
 
+# Features that are read before the first is written: memory is waited for once, not once for each. Warp unrolls up to 16.
+AT_ONCE = 8
+
 
 @wp.func
 def begin(s: Any, env: int, agent: int):
@@ -62,7 +65,15 @@ def keep(s: Any, group: Any, env: int, i: int):
     """Per agent of a group in an environment that is over: keep the observation the episode ended on."""
     slot = s.final_slot[env]
     if slot >= 0:
-        for f in range(group.obs.shape[2]):
+        features = group.obs.shape[2]
+        whole = features - features % wp.static(AT_ONCE)
+        for first in range(0, whole, wp.static(AT_ONCE)):
+            some = wp.vector(group.obs.dtype(0), length=wp.static(AT_ONCE))
+            for k in range(wp.static(AT_ONCE)):
+                some[k] = group.obs[env, i, first + k]
+            for k in range(wp.static(AT_ONCE)):
+                group.final_obs[slot, env, i, first + k] = some[k]
+        for f in range(whole, features):
             group.final_obs[slot, env, i, f] = group.obs[env, i, f]
 
 

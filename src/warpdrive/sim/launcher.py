@@ -71,8 +71,8 @@ class Launcher:
         program: the kernels.
         store: the arrays they run over.
         schedule: as from choose_schedule: "split" (one kernel a phase), "fused" (one kernel, CUDA), "mixed" (one
-            kernel for each observe phase, one for what comes before and one for what comes after, CUDA), "loop" (one
-            thread an environment).
+            kernel for each observe phase, one for what comes before and one for what comes after, which beyond 128
+            agents leaves observing to a kernel for each phase again, CUDA), "loop" (one thread an environment).
         params: values of the built-in and the author's parameters.
         block_dim: threads a block of the fused kernel where each has one agent, a multiple of 32.
     """
@@ -92,6 +92,8 @@ class Launcher:
             self.envs_per_unit = WARP // agents if self.unit == "warp" else 1
             self.block_dim = block_dim
         self.reset_dim = reset_block(agents) if self.unit == "strided" else self.block_dim
+        # What the fused kernel "reset" leaves out, as kernels of all threads.
+        self._observe_anew = program.guarded_observe_calls if self.unit == "strided" else range(0)
         self._constants = {name: self._space_arrays(name) for name in store.env.groups}
         self._pool: ThreadPoolExecutor | None = None
         if schedule == "loop" and store.device.type == "cpu" and store.num_envs >= 2 * CHUNK:
@@ -107,6 +109,8 @@ class Launcher:
         if self.schedule in ON_CUDA:
             program.fused_kernel("step" if self.schedule == "fused" else "change", self.unit)
             program.fused_kernel("reset", self.unit)
+            for i in self._observe_anew:
+                program.phase_kernel(i)
         elif self.schedule == "loop":
             program.loop_kernel(guarded_only=False)
             program.loop_kernel(guarded_only=True)
@@ -211,14 +215,21 @@ class Launcher:
             before = (
                 [] if guarded_only else [self._fused("change", s), *(self._phase(i, s) for i in program.observe_calls)]
             )
-            return self._run([*before, self._fused("reset", s)], results)
+            return self._run([*before, *self._anew(s)], results)
+        if self.schedule == "fused" and guarded_only:
+            return self._run(self._anew(s), results)
         commands = self._whole(s, guarded_only)
         return self._in_parallel(commands, results) if self._pool else self._run(commands, results)
 
+    def _anew(self, s: Any) -> list[Any]:
+        """The launches, one after the other, that begin environments anew where `over` is set."""
+        return [self._fused("reset", s), *(self._phase(i, s) for i in self._observe_anew)]
+
     def _whole(self, s: Any, guarded_only: bool) -> list[Any]:
-        """The launches, independent of one another, that make a whole step (or the guarded end of one)."""
+        """The launches, independent of one another, that make a whole step (or, in a loop, the guarded end of one)."""
         if self.schedule == "fused":
-            return [self._fused("reset" if guarded_only else "step", s)]
+            assert not guarded_only  # that is _anew
+            return [self._fused("step", s)]
         num_envs = self.store.num_envs
         parts = min(os.cpu_count() or 1, num_envs // CHUNK) if self._pool else 1
         bounds = [num_envs * k // parts for k in range(parts + 1)]

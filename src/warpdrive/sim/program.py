@@ -228,13 +228,18 @@ class Program:
         """Indices of the calls that write the observations of a step."""
         return range(self.first_guarded - len(self.env.observe), self.first_guarded)
 
-    def _part(self, part: str) -> range:
-        """Indices of the calls of a part of a step: "step" (all), "change" or "reset"."""
+    @property
+    def guarded_observe_calls(self) -> range:
+        """Indices of the calls that write the first observations of new episodes, the last ones of a step."""
+        return range(len(self.calls) - len(self.env.observe), len(self.calls))
+
+    def _part(self, part: str, unit: str) -> range:
+        """Indices of the calls of a part of a step: "step" (all), "change" or "reset"; see fused_kernel."""
         last = len(self.calls)
         return {
             "step": range(last),
             "change": range(self.observe_calls.start),
-            "reset": range(self.first_guarded, last),
+            "reset": range(self.first_guarded, self.guarded_observe_calls.start if unit == "strided" else last),
         }[part]
 
     # ------------------------------------------------------------------ kernels
@@ -345,11 +350,12 @@ class Program:
 
         Args:
             part: "step", all calls; "change", those before the observations; "reset", those for environments that are
-                over.
+                over, but for their observations where the unit is "strided": a block would be long about them, so
+                each of `guarded_observe_calls` has a kernel of its own.
             unit: "warp" or "block", in which each thread has one agent; or "strided", a block for one environment, in
                 which each thread has every size-th agent.
         """
-        calls = self._part(part)
+        calls = self._part(part, unit)
         key, more = f"fused_{part}", ", num_steps: int, randomize: int" if part == "step" else ""
         barrier = "warp" if unit == "warp" else "block"
         lines = [

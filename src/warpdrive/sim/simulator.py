@@ -1,5 +1,6 @@
 """The simulator: many copies of one environment, stepped together on one device."""
 
+import functools
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from warpdrive.sim.memory import release_memory
 from warpdrive.sim.program import Program
 from warpdrive.sim.store import Results, Store, start_warp
 
-__all__ = ["Simulator", "choose_device"]
+__all__ = ["Simulator", "capture", "capture_stream", "choose_device"]
 
 STATISTICS = ("return_sum", "length_sum", "episodes")
 
@@ -368,13 +369,24 @@ class _Scratch(Simulator):
         return seconds_of(capture(steps, self.device) if self.device.type == "cuda" else steps, self.device)
 
 
+@functools.cache
+def capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """The one stream of a CUDA device on which everything is warmed up and captured.
+
+    cuBLAS keeps a workspace (32 MiB on an H200) for each stream that it was ever used on: with a stream for each
+    capture, trainers that are made and thrown away would leave more and more memory behind. Graphs that were captured
+    on it share that workspace, so those of one device are not to be replayed on several streams at the same time.
+    """
+    return torch.cuda.Stream(device)
+
+
 def capture(work: Callable[[], Any], device: torch.device) -> Callable[[], None]:
     """Record what `work` enqueues on a CUDA device as a graph; return a function that replays it.
 
     `work` must be warmed up already where its first run does more than its later ones. Nothing of it runs here.
     """
     graph = torch.cuda.CUDAGraph()
-    stream = torch.cuda.Stream(device)
+    stream = capture_stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     wp.stream_from_torch(stream)  # known to Warp before the capture begins
     with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
