@@ -9,6 +9,7 @@ import torch
 import warpdrive as wd
 from learn.bandit import Bandit
 from warpdrive.learn import tune as tune_module
+from warpdrive.sim.memory import release_memory
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 POLICIES = {"left": wd.MLP(8), "right": wd.MLP(8)}
@@ -133,11 +134,13 @@ def test_bad_input_is_refused_with_a_sentence(options, sentence):
 def test_a_full_gpu_ends_the_search_and_is_freed():
     """With little memory allowed to PyTorch, a size that runs out, in a capture too, is the end, and nothing stays."""
     device = torch.device("cuda", 0)
+    policies = {"left": wd.MLP(512, 512), "right": wd.MLP(512, 512)}
+    wd.Trainer(wd.Simulator(Bandit(), 8), policies, wd.PPO(rollout_steps=32)).step()
+    release_memory(device)  # what stays now, cuBLAS's workspaces, a process takes once
     before = torch.cuda.memory_allocated(device)
     total = torch.cuda.get_device_properties(device).total_memory
     torch.cuda.set_per_process_memory_fraction(0.5 * 2**30 / total, device)
     try:
-        policies = {"left": wd.MLP(512, 512), "right": wd.MLP(512, 512)}
         found = wd.tune(Bandit(), policies, wd.PPO(rollout_steps=32), device=device, start=512, lengths=False)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0, device)

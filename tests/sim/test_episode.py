@@ -3,12 +3,31 @@
 import numpy as np
 import pytest
 import torch
+import warp as wp
 
 import warpdrive as wd
 from sim.environments import COUNT, FINISH, IDLE, LEAVE, RETURN, VANISH, Script
-from warpdrive.sim.store import OUTPUTS, Results
+from warpdrive.sim.episode import keep
+from warpdrive.sim.store import OUTPUTS, Results, warp_array
 
 E, N = 6, 3
+
+
+@wp.struct
+class Slots:
+    final_slot: wp.array(dtype=wp.int32)
+
+
+@wp.struct
+class Seen:
+    obs: wp.array3d(dtype=wp.float32)
+    final_obs: wp.array4d(dtype=wp.float32)
+
+
+@wp.struct
+class SeenShort:
+    obs: wp.array3d(dtype=wp.bfloat16)
+    final_obs: wp.array4d(dtype=wp.bfloat16)
 
 
 class Model:
@@ -118,6 +137,38 @@ def test_the_last_observation_is_kept_and_the_first_of_the_next_episode_shown():
     assert sim.final_obs["pairs"].tolist() == [[[2.0, 2.0, 1.0], [1.0, 2.0, 1.0]]]
     assert sim.obs["pairs"].tolist() == [[[0.0, 0.0, 2.0], [0.0, 0.0, 2.0]]]
     assert sim.final_obs["lone"][0, 0, 0] == 4.0 and sim.obs["lone"][0, 0, 0] == 0.0
+
+
+@wp.kernel
+def keep_all(s: Slots, group: Seen):
+    env, i = wp.tid()
+    keep(s, group, env, i)
+
+
+@wp.kernel
+def keep_all_short(s: Slots, group: SeenShort):
+    env, i = wp.tid()
+    keep(s, group, env, i)
+
+
+@pytest.mark.parametrize("short", [False, True])
+@pytest.mark.parametrize("features", range(1, 21))
+def test_all_features_of_a_last_observation_are_kept(features, short):
+    """Whatever their number and type, in the environment's slot; where there is no slot nothing is written."""
+    dtype = torch.bfloat16 if short else torch.float32
+    obs = torch.arange(features * 8.0).reshape(features, 4, 2).to(dtype).permute(1, 2, 0)
+    final = torch.full((features, 3, 4, 2), -1.0, dtype=dtype).permute(1, 2, 3, 0)
+    slot = torch.tensor([2, -1, 0, 1], dtype=torch.int32)
+    s, group = Slots(), (SeenShort if short else Seen)()
+    s.final_slot = warp_array(slot, wp.int32)
+    kind = wp.bfloat16 if short else wp.float32
+    group.obs, group.final_obs = warp_array(obs, kind), warp_array(final, kind)
+    expected = final.clone()
+    for env, k in enumerate(slot.tolist()):
+        if k >= 0:
+            expected[k, env] = obs[env]
+    wp.launch(keep_all_short if short else keep_all, dim=(4, 2), inputs=[s, group], device="cpu")
+    assert torch.equal(final, expected)
 
 
 def test_termination_and_truncation_may_hold_at_once():

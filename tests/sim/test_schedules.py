@@ -116,6 +116,32 @@ def test_blocks_that_begin_anew_have_their_own_size(pairs, reset, own, monkeypat
     assert (program.fused_kernel("reset", made.unit).module is not program.module) == own
 
 
+@pytest.mark.parametrize("schedule", ["mixed", "fused"])
+@pytest.mark.parametrize(("pairs", "alone"), [(300, True), (40, False)])
+def test_many_agents_are_observed_anew_by_kernels_of_their_own(pairs, alone, schedule, monkeypatch):
+    """Beyond 128 agents, after the rest of beginning anew; every call is made once, by kernels made before loading."""
+    keys, existing = [], []
+    monkeypatch.setattr(launcher.Launcher, "_record", lambda self, kernel, *_: keys.append(kernel.key))
+    monkeypatch.setattr(Program, "_load", lambda self, *_: existing.append(set(self._kernels)))
+    env = Script(pairs=pairs, episode_length=3)
+    sim = wd.Simulator(env, 5, device="cpu")
+    program = Program(env, {name: torch.float32 for name in env.groups}, "anew")
+    keys.clear(), existing.clear()  # the simulator's own
+    made = launcher.Launcher(program, sim.store, schedule, sim.launcher.params)
+    last = len(program.calls)
+    own = [f"phase_{last - 2}", f"phase_{last - 1}"] if alone else []
+    assert [call.guarded for call in program.calls[-2:]] == [True, True]
+    made.restart(sim.results)
+    assert keys == ["fused_reset", *own]
+    assert program._part("reset", made.unit) == range(program.first_guarded, last - len(own))
+    keys.clear()
+    made.step(sim.results)
+    before = [f"phase_{i}" for i in program.observe_calls]
+    assert keys == (["fused_step"] if schedule == "fused" else ["fused_change", *before, "fused_reset", *own])
+    assert program._part("step", made.unit) == range(last)
+    assert existing and all(set(program._kernels) == kernels for kernels in existing)
+
+
 def test_schedules_that_cannot_run_are_refused():
     """Fused needs CUDA; other names do not exist."""
     with pytest.raises(ValueError, match="'fused' needs a CUDA device; on the CPU take 'loop' or 'split'"):
@@ -164,6 +190,20 @@ def test_whole_numbers_are_the_same_on_every_device(size, device):
         for name in sorted(state):
             digest.update(name.encode() + state[name].contiguous().numpy().tobytes())
     assert digest.hexdigest()[:16] == DIGESTS[size]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("schedule", ["mixed", "fused"])
+def test_a_masked_reset_of_many_agents_on_cuda(schedule):
+    """What begins anew is what a kernel for each phase makes of it, and the rest stays."""
+    states = []
+    for each in ("split", schedule):
+        sim = wd.Simulator(Script(pairs=300, episode_length=5), 67, device="cuda", schedule=each)
+        sim.reset()
+        sim.random_step(3)
+        sim.reset(torch.arange(67, device="cuda") % 3 == 0)
+        states.append(sim.state_dict())
+    assert_same([states[0]], [states[1]], 67)
 
 
 @pytest.mark.gpu
