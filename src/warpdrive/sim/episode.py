@@ -6,7 +6,7 @@ import warp as wp
 
 __all__ = ["begin", "close", "keep", "restart", "settle"]
 
-# Features that are read before the first is written: memory is waited for once, not once for each. Warp unrolls up to 16.
+# Features that are read before the first is written, so that memory is waited for once; Warp unrolls up to 16.
 AT_ONCE = 8
 
 
