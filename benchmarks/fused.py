@@ -19,12 +19,12 @@ import triton
 
 from warpdrive.env.spaces import ActionSpace, Discrete, MultiDiscrete
 from warpdrive.learn.fused_update import FusedUpdate, UpdateTiles
-from warpdrive.learn.fused_wide import FusedWide, WideTiles
+from warpdrive.learn.fused_wide import FusedWide, WideTiles, kept_widths
 from warpdrive.learn.learner import CHUNK, _Batch
 from warpdrive.learn.loss import SurrogateLoss, loss_arguments
 from warpdrive.learn.rollout import Samples
 from warpdrive.policy.fused_forward import ForwardTiles, fused_forward
-from warpdrive.policy.mlp import MLP, ActorCritic
+from warpdrive.policy.mlp import MLP, ActorCritic, Kept
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if ON_GPU else "cpu")
@@ -43,6 +43,7 @@ class Workload:
     steps: int
     minibatches: int
     clipped: bool
+    live: float = 0.9  # share of samples of agents that take part
 
     def module(self) -> ActorCritic:
         """The policy with heads that are not nearly zero."""
@@ -52,7 +53,7 @@ class Workload:
         return module.to(DEVICE)
 
     def samples(self) -> Samples:
-        """A random rollout, one sample in ten absent."""
+        """A random rollout, in which some agents do not take part."""
         torch.manual_seed(1)
         heads = self.space.heads if isinstance(self.space, MultiDiscrete) else ()
 
@@ -60,6 +61,7 @@ class Workload:
             flat = torch.randn(size, steps, self.envs, self.agents, device=DEVICE, dtype=dtype)
             return flat.permute(1, 2, 3, 0)
 
+        alive = torch.rand(self.steps, self.envs, self.agents, device=DEVICE) < self.live
         action = torch.stack([torch.randint(n, (self.steps, self.envs, self.agents), device=DEVICE) for n in heads])
         s = Samples(
             segment=None,  # type: ignore[arg-type]
@@ -72,8 +74,9 @@ class Workload:
             value=new(self.steps + 1)[..., 0],
             final_value=new(1)[..., 0],
             reward=new(self.steps)[..., 0],
-            alive=torch.rand(self.steps, self.envs, self.agents, device=DEVICE) < 0.9,
-            terminated=torch.zeros(self.steps, self.envs, self.agents, dtype=torch.bool, device=DEVICE),
+            alive=alive,
+            terminated=torch.zeros_like(alive),
+            present=alive[0].clone(),
         )
         s.advantage.copy_(new(self.steps)[..., 0])
         s.target.copy_(new(self.steps)[..., 0])
@@ -112,8 +115,10 @@ WORKLOADS = {
             size(20, 2),
             1,
             False,
+            live,
         )
-        for name, agents in (("tag 10", 10), ("tag 100", 100))
+        # Of the runners so many are in the game on average when all play at random.
+        for name, agents, live in (("tag 10", 10, 1.0), ("tag 100", 100, 0.31))
     },
 }
 
@@ -195,7 +200,8 @@ class Bench:
 
     def cases(self) -> dict[str, Callable[[], dict[str, object]]]:
         """Name of each case -> what runs it."""
-        w, m = self.w, self.module
+        w, m, s = self.w, self.module, self.s
+        wide = bool(wide_choices(w))
         with torch.no_grad():  # a graph kept with them would keep its nodes' stream
             self.weights = m.weights(w.dtype)
 
@@ -206,14 +212,23 @@ class Bench:
             us = measure(self.present)
             return {"us": us, **self.errors(*self.present())}
 
-        def fused(precision: str, tiles: ForwardTiles) -> dict[str, object]:
+        def fused(precision: str, tiles: ForwardTiles, keep: Kept | None = None) -> dict[str, object]:
             with torch.no_grad():
                 weights = m.weights(torch.bfloat16 if precision == "bf16" else torch.float32)
+            present = s.present if wide else None
+            rows = s.present.reshape(-1) if wide else slice(None)
 
             def run() -> torch.Tensor:
-                return fused_forward(m, self.obs, weights, precision, tiles)
+                return fused_forward(m, self.obs, weights, precision, tiles, present, keep)
 
-            return {"us": measure(run), "error": relative(run(), self.wanted_out)}
+            return {"us": measure(run), "error": relative(run()[rows], self.wanted_out[rows])}
+
+        def kept_update(tiles: WideTiles) -> dict[str, object]:
+            """The update after a rollout that kept the layers: so filled, but for whom took no part in some step."""
+            work = FusedWide(m, w.space, clipped=w.clipped, samples=[s], once=True, tiles=tiles)
+            for t, kept in enumerate(s.kept or []):
+                fused_forward(m, s.flat(s.obs[t : t + 1]), self.weights, "bf16", None, s.alive[t], kept)
+            return update(work)
 
         def update(work: FusedUpdate | FusedWide) -> dict[str, object]:
             def run() -> None:
@@ -235,10 +250,16 @@ class Bench:
             cases[f"update {precision} {tuple(u)}"] = lambda p=precision, t=u: update(  # type: ignore[misc]
                 FusedUpdate(m, w.space, clipped=w.clipped, samples=[self.s], precision=p, tiles=t)
             )
-        for wide in wide_choices(w):
-            cases[f"update wide {tuple(wide)}"] = lambda t=wide: update(  # type: ignore[misc]
-                FusedWide(m, w.space, clipped=w.clipped, samples=[self.s], tiles=t)
+        if wide:
+            x, *hidden = (torch.empty(len(self.obs), n, dtype=w.dtype, device=DEVICE) for n in kept_widths(m))
+            for precision, f in forward_choices(w):
+                if precision == "bf16":
+                    cases[f"forward kept {tuple(f)}"] = lambda t=f: fused("bf16", t, Kept(x, hidden))  # type: ignore[misc]
+        for t in wide_choices(w):
+            cases[f"update wide {tuple(t)}"] = lambda t=t: update(  # type: ignore[misc]
+                FusedWide(m, w.space, clipped=w.clipped, samples=[s], tiles=t)
             )
+            cases[f"update kept {tuple(t)}"] = lambda t=t: kept_update(t)  # type: ignore[misc]
         return cases
 
 
@@ -247,7 +268,7 @@ def forward_choices(w: Workload) -> list[tuple[str, ForwardTiles]]:
     if not ON_GPU:
         return [(p, ForwardTiles(16, 16, 4, 1)) for p in ("bf16", "tf32")]
     if w.dtype == torch.bfloat16:
-        shapes = [(128, 64, 8, 2), (128, 64, 8, 3), (64, 64, 8, 2), (64, 64, 4, 2), (128, 32, 8, 3)]
+        shapes = [(128, 64, 8, 2), (128, 64, 8, 1), (64, 32, 4, 2), (64, 64, 4, 2), (128, 32, 8, 2)]
         return [("bf16", ForwardTiles(*shape)) for shape in shapes]
     shapes = [(32, 64, 4, 1), (64, 64, 2, 1), (64, 64, 4, 1), (128, 64, 8, 1)]
     return [(p, ForwardTiles(*shape)) for p in ("bf16", "tf32") for shape in shapes] + [
@@ -282,9 +303,10 @@ def wide_choices(w: Workload) -> list[WideTiles]:
         return [WideTiles(16, 16, 16, 2, 4, 16, 16, 4, 1, 16, 3, 16, 4)]
     if w.policy.hidden[0] <= 128:
         return []
-    others = [{"stages": 2}, {"stages": 4}, {"rows": 64, "columns": 256, "warps": 4}, {"columns": 256}]
-    others += [{"columns": 64, "warps": 4}, {"head_warps": 16, "head_programs": 1}, {"head_rows": 64, "head_warps": 4}]
-    others += [{"head_rows": 64}, {"head_programs": 1}, {"sum_stages": 2}, {"sum_features": 64, "sum_warps": 4}]
+    others = [{"stages": 2}, {"stages": 4}, {"columns": 256}, {"columns": 64, "warps": 4}]
+    others += [{"head_programs": 1}]
+    others += [{"sum_stages": 2}, {"sum_stages": 4}, {"sum_rows": 32, "sum_stages": 4}]
+    others += [{"sum_rows": 128, "sum_stages": 2}, {"sum_features": 64, "sum_warps": 4}]
     return [WideTiles(), *(WideTiles(**other) for other in others)]
 
 

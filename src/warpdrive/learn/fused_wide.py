@@ -25,7 +25,7 @@ from warpdrive.policy.fused_present import Present, list_present
 from warpdrive.policy.mlp import ActorCritic, Kept
 from warpdrive.sim.memory import require_memory, total_memory
 
-__all__ = ["FusedWide", "WideTiles"]
+__all__ = ["FusedWide", "WideTiles", "kept_widths"]
 
 # Samples whose layers are in memory at once: for two layers of 256 features 2.3 KB each.
 CHUNK = 1 << 20
@@ -64,6 +64,11 @@ class WideTiles(NamedTuple):
 def _inputs(features: int) -> int:
     """Columns of the rows that go into the first layer: the features and a one, in whole 16 bytes."""
     return -(-(features + 1) // 8) * 8
+
+
+def kept_widths(module: ActorCritic) -> list[int]:
+    """Numbers of a sample that a rollout keeps: what goes into the first layer, and what comes out of each."""
+    return [_inputs(module.obs_size), *map(block, module.hidden)]
 
 
 class FusedWide:
@@ -106,7 +111,7 @@ class FusedWide:
 
     def _keep(self) -> None:
         """Let rollouts keep what comes out of each layer, if that takes no more than its share of memory."""
-        widths = [_inputs(self.module.obs_size), *map(block, self.module.hidden)]
+        widths = kept_widths(self.module)
         needed = 2 * sum(s.log_prob.numel() for s in self.samples) * sum(widths)
         if needed > KEPT_SHARE * total_memory(self._device):
             return
