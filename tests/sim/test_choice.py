@@ -11,7 +11,7 @@ import warpdrive as wd
 from sim.environments import Dice, Kinds, Script
 from sim.test_schedules import assert_same, trace
 from warpdrive.sim import choice, simulator
-from warpdrive.sim.choice import Candidate, choose, is_worth_measuring, key_of
+from warpdrive.sim.choice import Candidate, choose, is_worth_measuring, key_of, seconds_a_step
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 KEY = {"code": "abc", "num_envs": 7}
@@ -58,11 +58,33 @@ def test_block_sizes_are_measured_for_fused_kernels_only():
     assert len(timer.asked) == 3
 
 
-@pytest.mark.parametrize(("split", "schedule"), [(1.8, "fused"), (1.6, "split")])
-def test_fused_is_chosen_unless_another_is_clearly_faster(split, schedule):
-    """Of nearly equal schedules the one that makes many random steps in one launch, with its fastest block."""
-    timer = Timer(fused=2.0, split=split, blocks={64: 1.9})
-    assert choose(KEY, timer) == Candidate(schedule, 64 if schedule == "fused" else 128)
+def test_no_way_to_step_counts_more_than_another(monkeypatch):
+    """Twice as fast in one way and half as fast in the other is as good; all ways see equal parts of an episode."""
+    now, order = [0.0], []
+    monkeypatch.setattr(choice.time, "perf_counter", lambda: now[0])
+
+    def run(name, seconds):
+        def work():
+            order.append(name)
+            now[0] += seconds * choice.STEPS
+
+        return work
+
+    first = seconds_a_step([run("a", 2.0), run("b", 2.0)], 6 * choice.STEPS, CPU)
+    second = seconds_a_step([run("c", 1.0), run("d", 4.0)], 6 * choice.STEPS, CPU)
+    assert first == pytest.approx(2.0) and second == pytest.approx(2.0)
+    assert "".join(order) == "ababab" + "cdcdcd"
+
+
+@pytest.mark.parametrize(
+    ("length", "num_envs", "steps"),
+    [(300, 10, 300), (None, 10, 500), (2000, 10, 500), (300, 1 << 22, 128), (25, 10, 100)],
+)
+def test_an_episode_is_timed(length, num_envs, steps):
+    """For agents leave in the course of one; but no more than takes about a second, and no less than can be timed."""
+    env = hot(1.0)()
+    env.episode_length = length
+    assert choice.steps_to_time(env, num_envs) == steps
 
 
 def test_another_key_is_measured():

@@ -7,10 +7,11 @@ import contextlib
 import hashlib
 import inspect
 import json
+import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,17 +24,17 @@ from warpdrive.env.phases import Phase
 from warpdrive.sim.launcher import BLOCK, Schedule
 from warpdrive.sim.store import start_warp
 
-__all__ = ["STEPS", "Candidate", "choose", "is_worth_measuring", "key_of", "seconds_of"]
+__all__ = ["STEPS", "Candidate", "choose", "is_worth_measuring", "key_of", "seconds_a_step", "steps_to_time"]
 
 SCHEDULES: tuple[Schedule, ...] = ("fused", "mixed", "split")
 # Smaller and larger than the usual one. Blocks of up to 256 threads have enough registers whatever a kernel takes.
 OTHER_BLOCKS = (64, 256)
 # Agents of all environments. Below, a kernel takes a few microseconds whatever it does, and the rule is right.
 WORTH_AGENTS = 1 << 15
-STEPS, REPEATS = 10, 5  # that are timed at a time, and how often
-# Only "fused" makes many random steps in one launch, in half the time of as many launches (docs/design.md): the others
-# must be so much faster a single step, which rollouts with policies are made of.
-FUSED_ADVANTAGE = 0.85
+STEPS = 10  # that are timed at a time
+# How many steps are timed in all: an episode, since agents leave in the course of one, but no more than this, nor than
+# takes about a second.
+MOST_STEPS, MOST_AGENT_STEPS, LEAST_STEPS = 500, 1 << 30, 100
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ def is_worth_measuring(num_envs: int, num_agents: int, device: torch.device) -> 
 def choose(key: Mapping[str, Any], seconds: Callable[[Candidate], float]) -> Candidate:
     """The candidate that was fastest when this key was measured, which is now if it never was.
 
-    First the schedules are compared, each with the usual block and with some advantage to "fused"; then, if it has
-    fused kernels, other blocks, for each of which they are compiled anew.
+    First the schedules are compared, each with the usual block; then, if it has fused kernels, other blocks, for each
+    of which they are compiled anew.
 
     Args:
         key: plain data, all that the choice depends on; see key_of.
@@ -64,7 +65,7 @@ def choose(key: Mapping[str, Any], seconds: Callable[[Candidate], float]) -> Can
     if known is not None:
         return known
     times = {candidate: seconds(candidate) for candidate in map(Candidate, SCHEDULES)}
-    winner = min(times, key=lambda c: times[c] * (FUSED_ADVANTAGE if c.schedule == "fused" else 1.0))
+    winner = min(times, key=times.__getitem__)
     if winner.schedule != "split":
         times |= {candidate: seconds(candidate) for candidate in (Candidate(winner.schedule, b) for b in OTHER_BLOCKS)}
         winner = min((c for c in times if c.schedule == winner.schedule), key=times.__getitem__)
@@ -72,17 +73,33 @@ def choose(key: Mapping[str, Any], seconds: Callable[[Candidate], float]) -> Can
     return winner
 
 
-def seconds_of(run: Callable[[], None], device: torch.device) -> float:
-    """The least seconds that `run` took of some times, after a first one that is not counted."""
-    least = float("inf")
-    for repeat in range(REPEATS + 1):
-        begun = time.perf_counter()
-        run()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        if repeat > 0:
-            least = min(least, time.perf_counter() - begun)
-    return least
+def steps_to_time(env: Env, num_envs: int) -> int:
+    """How many steps of a simulation are timed."""
+    within = MOST_AGENT_STEPS // (num_envs * env.num_agents)
+    return max(LEAST_STEPS, min(env.episode_length or MOST_STEPS, MOST_STEPS, within))
+
+
+def seconds_a_step(runs: Sequence[Callable[[], None]], steps: int, device: torch.device) -> float:
+    """The geometric mean of the seconds that a step takes in each of some ways to make STEPS of them.
+
+    Simulations are stepped in more than one way, and none counts more than another: a candidate that is twice as fast
+    in one and half as fast in the other is neither better nor worse.
+
+    Args:
+        runs: the ways, warmed up, with nothing under way on the device. They are timed in turn, so that all see the
+            same parts of an episode.
+        steps: how many steps to make in all.
+    """
+    totals = [0.0] * len(runs)
+    rounds = max(1, steps // (STEPS * len(runs)))
+    for _ in range(rounds):
+        for k, run in enumerate(runs):
+            begun = time.perf_counter()
+            run()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            totals[k] += time.perf_counter() - begun
+    return math.prod(total / (rounds * STEPS) for total in totals) ** (1 / len(runs))
 
 
 # ---------------------------------------------------------------------- the key

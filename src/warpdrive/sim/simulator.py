@@ -10,7 +10,7 @@ import warp as wp
 
 from warpdrive.env.environment import Env, positive_int, require_script, unknown_name
 from warpdrive.env.spaces import Box
-from warpdrive.sim.choice import STEPS, Candidate, choose, is_worth_measuring, key_of, seconds_of
+from warpdrive.sim.choice import STEPS, Candidate, choose, is_worth_measuring, key_of, seconds_a_step, steps_to_time
 from warpdrive.sim.launcher import ON_CUDA, Launcher, Schedule, choose_schedule, choose_unit
 from warpdrive.sim.memory import release_memory
 from warpdrive.sim.program import Program
@@ -358,15 +358,24 @@ class _Scratch(Simulator):
         return self._candidate
 
     def seconds(self) -> float:
-        """Seconds that some random steps take; on a GPU captured, as training runs them."""
+        """Seconds of a step: one of those that training runs, captured on a GPU, and one of many random ones."""
         self.reset()
 
-        def steps() -> None:
+        def one_by_one() -> None:
             for _ in range(STEPS):
                 self._enqueue(random=True)
 
-        steps()
-        return seconds_of(capture(steps, self.device) if self.device.type == "cuda" else steps, self.device)
+        one_by_one()
+        runs = (
+            capture(one_by_one, self.device) if self.device.type == "cuda" else one_by_one,
+            lambda: self.random_step(STEPS),
+        )
+        for run in runs:
+            run()
+        self.reset()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return seconds_a_step(runs, steps_to_time(self.env, self.num_envs), self.device)
 
 
 @functools.cache
