@@ -10,7 +10,7 @@ import torch
 import warpdrive as wd
 from sim.environments import Dice, Kinds, Script
 from warpdrive.sim import launcher
-from warpdrive.sim.launcher import choose_schedule, choose_unit, reset_block
+from warpdrive.sim.launcher import choose_schedule, choose_unit
 from warpdrive.sim.program import Program
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -87,59 +87,84 @@ def test_environments_get_threads_that_they_fill():
     assert [choose_unit(n) for n in (129, 5000)] == ["strided"] * 2
 
 
-def test_many_agents_begin_anew_in_one_turn():
-    """A thread an agent in whole warps, as far as registers go for one whatever a kernel takes."""
-    assert [reset_block(n) for n in (129, 160, 300, 512, 1000)] == [160, 160, 320, 512, 512]
+@pytest.mark.parametrize("rows", [1, 4, 1000])
+def test_many_agents_begin_anew_where_environments_are_listed(rows, monkeypatch):
+    """Beyond 128 agents kernels go through the list of those that are over, in turns where they are more than rows."""
+    monkeypatch.setattr(launcher, "LISTED_ROWS", rows)
+    make = functools.partial(Script, pairs=140, episode_length=3)
+    loop, split = (trace(make(), 9, 8, device="cpu", schedule=schedule) for schedule in ("loop", "split"))
+    assert_same(loop, split, 9)
+    assert sum(int(state["field/over"].sum()) for state in loop) >= 18
 
 
-@pytest.mark.parametrize(("pairs", "reset", "own"), [(300, (67, 320), True), (40, (23, 128), False)])
-def test_blocks_that_begin_anew_have_their_own_size(pairs, reset, own, monkeypatch):
-    """Beyond 128 agents, in a module of their own that is loaded before it runs; the rest of a step keeps its block."""
-    sizes, loaded = {}, []
-
-    def record(self, kernel, dim, inputs, block_dim=256):
-        if kernel.key.startswith("fused"):
-            assert dim[1] == block_dim and inputs[2] * inputs[3] == block_dim
-            sizes[kernel.key] = dim
-            assert (kernel.module, block_dim) in loaded
-
-    monkeypatch.setattr(launcher.Launcher, "_record", record)
-    monkeypatch.setattr(
-        Program, "_load", lambda self, module, device, block_dim=None: loaded.append((module, block_dim))
-    )
-    env = Script(pairs=pairs, episode_length=3)
-    sim = wd.Simulator(env, 67, device="cpu")
-    program = Program(env, {name: torch.float32 for name in env.groups}, "blocks")
-    made = launcher.Launcher(program, sim.store, "mixed", sim.launcher.params)
-    made.step(sim.results)
-    assert sizes == {"fused_change": (67, 128) if own else reset, "fused_reset": reset}
-    assert (program.fused_kernel("reset", made.unit).module is not program.module) == own
-
-
-@pytest.mark.parametrize("schedule", ["mixed", "fused"])
-@pytest.mark.parametrize(("pairs", "alone"), [(300, True), (40, False)])
-def test_many_agents_are_observed_anew_by_kernels_of_their_own(pairs, alone, schedule, monkeypatch):
-    """Beyond 128 agents, after the rest of beginning anew; every call is made once, by kernels made before loading."""
+@pytest.mark.parametrize("schedule", ["split", "mixed", "fused"])
+@pytest.mark.parametrize(("pairs", "listed"), [(300, True), (40, False)])
+def test_every_call_is_made_once_by_kernels_made_before_loading(pairs, listed, schedule, monkeypatch):
+    """Beyond 128 agents what begins anew is a kernel a phase, after the environments that are over were listed."""
     keys, existing = [], []
     monkeypatch.setattr(launcher.Launcher, "_record", lambda self, kernel, *_: keys.append(kernel.key))
+    monkeypatch.setattr(launcher.OverList, "record", lambda self, over: keys.append("list"))
     monkeypatch.setattr(Program, "_load", lambda self, *_: existing.append(set(self._kernels)))
     env = Script(pairs=pairs, episode_length=3)
     sim = wd.Simulator(env, 5, device="cpu")
     program = Program(env, {name: torch.float32 for name in env.groups}, "anew")
     keys.clear(), existing.clear()  # the simulator's own
     made = launcher.Launcher(program, sim.store, schedule, sim.launcher.params)
-    last = len(program.calls)
-    own = [f"phase_{last - 2}", f"phase_{last - 1}"] if alone else []
-    assert [call.guarded for call in program.calls[-2:]] == [True, True]
+    guarded = range(program.first_guarded, len(program.calls))
+    anew = ["fused_reset"] if schedule != "split" else [f"phase_{i}" for i in guarded]
+    if listed:
+        anew = ["list", *(f"listed_{i}" for i in guarded)]
     made.restart(sim.results)
-    assert keys == ["fused_reset", *own]
-    assert program._part("reset", made.unit) == range(program.first_guarded, last - len(own))
+    assert keys == anew
     keys.clear()
     made.step(sim.results)
-    before = [f"phase_{i}" for i in program.observe_calls]
-    assert keys == (["fused_step"] if schedule == "fused" else ["fused_change", *before, "fused_reset", *own])
-    assert program._part("step", made.unit) == range(last)
+    assert (
+        keys
+        == {
+            "fused": ["fused_step"],
+            "mixed": ["fused_change", *(f"phase_{i}" for i in program.observe_calls), *anew],
+            "split": [*(f"phase_{i}" for i in range(program.first_guarded)), *anew],
+        }[schedule]
+    )
     assert existing and all(set(program._kernels) == kernels for kernels in existing)
+
+
+class VisitsState(wd.State):
+    """Agents of three groups that count who observed them."""
+
+    a: wd.Agents
+    b: wd.Agents
+    c: wd.Agents
+    visits: wd.PerAgent[int]
+
+
+@wd.per_agent
+def visit(s: VisitsState, env: int, agent: int):
+    s.visits[env, agent] = s.visits[env, agent] + 1 + 100 * env + 10000 * agent
+
+
+class Visits(wd.Env):
+    """Three groups, observed in one phase."""
+
+    state = VisitsState
+    observe = (visit,)
+
+    def __init__(self, *counts: int):
+        groups = {n: wd.Group(c, obs=1, action=wd.Discrete(2)) for n, c in zip("abc", counts, strict=True)}
+        super().__init__(groups=groups, params={})
+
+
+@pytest.mark.parametrize("counts", [(1, 1, 1), (3, 1, 5), (100, 7, 30)])
+def test_one_phase_observes_all_groups_whatever_the_order_of_its_threads(counts):
+    """A kernel of its own goes by groups: every agent of every environment has one thread."""
+    sims = [wd.Simulator(Visits(*counts), 6, device="cpu", schedule=schedule) for schedule in ("loop", "split")]
+    for sim in sims:
+        sim.reset()
+        sim.random_step()
+    program = sims[1].launcher.program
+    assert [program.goes_by_groups(i) for i in program.observe_calls] == [True]
+    assert torch.equal(sims[0].state.visits, sims[1].state.visits)
+    assert torch.equal(sims[0].state.visits % 100, torch.full((6, sum(counts)), 2))
 
 
 def test_schedules_that_cannot_run_are_refused():

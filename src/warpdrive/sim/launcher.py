@@ -1,6 +1,7 @@
 """Recorded launches of a program's kernels: what one step, one reset or one refresh consists of."""
 
 import itertools
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,10 +11,11 @@ import torch
 import warp as wp
 
 from warpdrive.env.spaces import Box
-from warpdrive.sim.program import RESET_BLOCK, Program
+from warpdrive.sim.over import OverList
+from warpdrive.sim.program import Program
 from warpdrive.sim.store import Results, Store, warp_array, warp_device
 
-__all__ = ["BLOCK", "ON_CUDA", "Launcher", "Schedule", "choose_schedule", "choose_unit", "device_stream", "reset_block"]
+__all__ = ["BLOCK", "ON_CUDA", "Launcher", "Schedule", "choose_schedule", "choose_unit", "device_stream"]
 
 Schedule = Literal["auto", "split", "mixed", "fused", "loop"]
 BLOCK = 128  # threads of a fused kernel's block, where nothing was measured
@@ -23,6 +25,7 @@ WARP = 32
 LEAST_LANES = 24  # of a warp that environments must fill for it to be their unit
 MOST_STEPS = 1000  # in one launch: so that a program can be interrupted
 ONE_STEP = [1, 0]  # num_steps and randomize: with the actions that are there
+LISTED_ROWS = 256  # environments that begin anew at the same time; more take turns
 CHUNK = 32  # environments that one CPU thread takes at least
 
 
@@ -56,14 +59,6 @@ def choose_unit(num_agents: int) -> Literal["warp", "block", "strided"]:
     return "block" if num_agents <= BLOCK else "strided"
 
 
-def reset_block(num_agents: int) -> int:
-    """Threads of the block that begins an environment anew whose threads have several agents each.
-
-    Few environments are over in a step, so its time is that of one block: one thread an agent, as far as registers go.
-    """
-    return min(RESET_BLOCK, -(-num_agents // WARP) * WARP)
-
-
 class Launcher:
     """Makes launches over a store; each is a function that enqueues its kernels on PyTorch's current stream.
 
@@ -71,8 +66,9 @@ class Launcher:
         program: the kernels.
         store: the arrays they run over.
         schedule: as from choose_schedule: "split" (one kernel a phase), "fused" (one kernel, CUDA), "mixed" (one
-            kernel for each observe phase, one for what comes before and one for what comes after, which beyond 128
-            agents leaves observing to a kernel for each phase again, CUDA), "loop" (one thread an environment).
+            kernel for each observe phase, one for what comes before and one for what comes after, CUDA), "loop" (one
+            thread an environment). Beyond 128 agents, what comes after is a kernel a phase in all but the last, over
+            those environments alone that are over.
         params: values of the built-in and the author's parameters.
         block_dim: threads a block of the fused kernel where each has one agent, a multiple of 32.
     """
@@ -91,9 +87,7 @@ class Launcher:
         else:
             self.envs_per_unit = WARP // agents if self.unit == "warp" else 1
             self.block_dim = block_dim
-        self.reset_dim = reset_block(agents) if self.unit == "strided" else self.block_dim
-        # What the fused kernel "reset" leaves out, as kernels of all threads.
-        self._observe_anew = program.guarded_observe_calls if self.unit == "strided" else range(0)
+        self._over = OverList(store.num_envs, store.device) if self.unit == "strided" and schedule != "loop" else None
         self._constants = {name: self._space_arrays(name) for name in store.env.groups}
         self._pool: ThreadPoolExecutor | None = None
         if schedule == "loop" and store.device.type == "cpu" and store.num_envs >= 2 * CHUNK:
@@ -103,14 +97,16 @@ class Launcher:
     def _make_kernels(self) -> None:
         """Compile all at once, so that nothing is loaded while a graph is captured."""
         program = self.program
+        if self._over:
+            for i in range(program.first_guarded, len(program.calls)):
+                program.listed_kernel(i)
         if self.schedule == "split":
-            for i in range(len(program.calls)):
+            for i in range(program.first_guarded if self._over else len(program.calls)):
                 program.phase_kernel(i)
         if self.schedule in ON_CUDA:
             program.fused_kernel("step" if self.schedule == "fused" else "change", self.unit)
-            program.fused_kernel("reset", self.unit)
-            for i in self._observe_anew:
-                program.phase_kernel(i)
+            if not self._over:
+                program.fused_kernel("reset", self.unit)
         elif self.schedule == "loop":
             program.loop_kernel(guarded_only=False)
             program.loop_kernel(guarded_only=True)
@@ -121,8 +117,6 @@ class Launcher:
         program.load(self.device)
         if self.schedule in ON_CUDA:
             program.load(self.device, block_dim=self.block_dim)
-            if self.unit == "strided":
-                program.load_reset(self.device, self.reset_dim)
 
     def _space_arrays(self, group: str) -> dict[str, Any]:
         """What random actions of a group are drawn from: the choices of each head, or the bounds."""
@@ -209,21 +203,26 @@ class Launcher:
     def _launch(self, s: Any, results: Results, guarded_only: bool) -> Callable[[], None]:
         program = self.program
         if self.schedule == "split":
-            calls = range(program.first_guarded if guarded_only else 0, len(program.calls))
-            return self._run([self._phase(i, s) for i in calls], results)
+            before = [] if guarded_only else [self._phase(i, s) for i in range(program.first_guarded)]
+            return self._run([*before, *self._anew(s, results)], results)
         if self.schedule == "mixed":
             before = (
                 [] if guarded_only else [self._fused("change", s), *(self._phase(i, s) for i in program.observe_calls)]
             )
-            return self._run([*before, *self._anew(s)], results)
+            return self._run([*before, *self._anew(s, results)], results)
         if self.schedule == "fused" and guarded_only:
-            return self._run(self._anew(s), results)
+            return self._run(self._anew(s, results), results)
         commands = self._whole(s, guarded_only)
         return self._in_parallel(commands, results) if self._pool else self._run(commands, results)
 
-    def _anew(self, s: Any) -> list[Any]:
+    def _anew(self, s: Any, results: Results) -> list[Any]:
         """The launches, one after the other, that begin environments anew where `over` is set."""
-        return [self._fused("reset", s), *(self._phase(i, s) for i in self._observe_anew)]
+        calls = range(self.program.first_guarded, len(self.program.calls))
+        if self._over:
+            return [self._over.record(results.arrays["over"]), *(self._listed(i, s, self._over) for i in calls)]
+        if self.schedule == "split":
+            return [self._phase(i, s) for i in calls]
+        return [self._fused("reset", s)]
 
     def _whole(self, s: Any, guarded_only: bool) -> list[Any]:
         """The launches, independent of one another, that make a whole step (or, in a loop, the guarded end of one)."""
@@ -238,18 +237,29 @@ class Launcher:
         return [self._record(kernel, b - a, [s, a, *more]) for a, b in itertools.pairwise(bounds)]
 
     def _fused(self, part: str, s: Any) -> Any:
-        threads = self.reset_dim if part == "reset" else self.block_dim
-        size = WARP if self.unit == "warp" else threads
-        units = threads // size
+        size = WARP if self.unit == "warp" else self.block_dim
+        units = self.block_dim // size
         blocks = -(-self.store.num_envs // (self.envs_per_unit * units))
         inputs = [s, self.store.num_envs, size, units, self.envs_per_unit, *(ONE_STEP if part == "step" else [])]
-        return self._record(self.program.fused_kernel(part, self.unit), (blocks, threads), inputs, threads)
+        return self._record(
+            self.program.fused_kernel(part, self.unit), (blocks, self.block_dim), inputs, self.block_dim
+        )
 
     def _phase(self, i: int, s: Any) -> Any:
+        dim = self._threads(i, self.store.num_envs)
+        if self.program.goes_by_groups(i):
+            dim = (math.prod(dim),)
+        return self._record(self.program.phase_kernel(i), dim, [s])
+
+    def _listed(self, i: int, s: Any, over: OverList) -> Any:
+        rows = min(self.store.num_envs, LISTED_ROWS)
+        return self._record(self.program.listed_kernel(i), self._threads(i, rows), [s, rows, *over.arrays])
+
+    def _threads(self, i: int, rows: int) -> tuple[int, ...]:
+        """Threads for call i in so many environments."""
         call, env = self.program.calls[i], self.store.env
         count = env.num_agents if call.group is None else env.groups[call.group].count
-        dim = self.store.num_envs if call.kind == "env" else (self.store.num_envs, count)
-        return self._record(self.program.phase_kernel(i), dim, [s])
+        return (rows,) if call.kind == "env" else (rows, count)
 
     def _record(self, kernel: Any, dim: Any, inputs: list[Any], block_dim: int = 256) -> Any:
         return wp.launch(kernel, dim=dim, inputs=inputs, device=self.device, record_cmd=True, block_dim=block_dim)

@@ -18,7 +18,7 @@ from warpdrive.env.spaces import Box
 from warpdrive.env.state import BUILT_IN
 from warpdrive.sim import episode, random_actions
 
-__all__ = ["RESET_BLOCK", "PhaseError", "Program"]
+__all__ = ["PhaseError", "Program"]
 
 # How Warp says where a function does not compile: one such line a call, innermost last, and then what is wrong.
 FAULT = re.compile(r'Error while parsing function "([^"]+)" at ([^\n]+):(\d+):\n([^\n]*)\n;')
@@ -28,7 +28,6 @@ NO_FUNCTION = re.compile(r"Could not find function ([\w.]+) as a built-in or use
 
 # Without contraction of a * b + c every schedule gives the same bits (docs/design.md).
 MODULE_OPTIONS = {"enable_backward": False, "fuse_fp": False}
-RESET_BLOCK = 512  # the most threads of a block that begins an environment of many agents anew
 SCRIPT_USE = 1 << 23  # keeps the streams of scripted policies apart from those of phases, actions and minibatches
 
 _module_numbers: dict[str, Any] = {}
@@ -228,18 +227,13 @@ class Program:
         """Indices of the calls that write the observations of a step."""
         return range(self.first_guarded - len(self.env.observe), self.first_guarded)
 
-    @property
-    def guarded_observe_calls(self) -> range:
-        """Indices of the calls that write the first observations of new episodes, the last ones of a step."""
-        return range(len(self.calls) - len(self.env.observe), len(self.calls))
-
-    def _part(self, part: str, unit: str) -> range:
+    def _part(self, part: str) -> range:
         """Indices of the calls of a part of a step: "step" (all), "change" or "reset"; see fused_kernel."""
         last = len(self.calls)
         return {
             "step": range(last),
             "change": range(self.observe_calls.start),
-            "reset": range(self.first_guarded, self.guarded_observe_calls.start if unit == "strided" else last),
+            "reset": range(self.first_guarded, last),
         }[part]
 
     # ------------------------------------------------------------------ kernels
@@ -272,13 +266,56 @@ class Program:
         return f"call_{i}(s, {group}env, {agent})"
 
     def phase_kernel(self, i: int) -> Any:
-        """Kernel (s) over (E, agents of the phase) or (E,) threads, for call i alone."""
-        call = self.calls[i]
-        threads = "env = wp.tid()" if call.kind == "env" else "env, agent = wp.tid()"
+        """Kernel (s) over (E, agents of the phase) or (E,) threads, for call i alone.
+
+        That of an observe phase of all agents is over E * N threads, one group's after the other's: they then stand in
+        the order in which each group's observations lie in memory.
+        """
+        call, names = self.calls[i], list(self.env.groups)
+        lines = ["    env = wp.tid()" if call.kind == "env" else "    env, agent = wp.tid()"]
+        if self.goes_by_groups(i):
+            lines = [
+                "    thread = int(wp.tid())",
+                f"    first = int(s.{names[0]}.first)",
+                f"    count = int(s.{names[0]}.count)",
+            ]
+            for before, name in itertools.pairwise(names):
+                lines += [
+                    f"    if first == s.{before}.first and thread >= s.over.shape[0] * count:",
+                    "        thread -= s.over.shape[0] * count",
+                    f"        count = s.{name}.count",
+                    f"        first = s.{name}.first",
+                ]
+            lines += [
+                "    env = int(wp.uint32(thread) // wp.uint32(count))",  # with a sign it takes twice as long
+                "    agent = first + thread - env * count",
+            ]
         body = [f"    s.use = {call.use}", f"    {self._invoke(i)}"]
         if call.guarded:
             body = ["    if s.over[env]:", *("    " + line for line in body)]
-        return self._kernel(f"phase_{i}", [f"def phase_{i}(s: State):", f"    {threads}", *body])
+        return self._kernel(f"phase_{i}", [f"def phase_{i}(s: State):", *lines, *body])
+
+    def goes_by_groups(self, i: int) -> bool:
+        """Whether the threads of call i's kernel are in the order of the groups' observations; see phase_kernel."""
+        call = self.calls[i]
+        return i in self.observe_calls and call.kind == "agent" and call.group is None and len(self.env.groups) > 1
+
+    def listed_kernel(self, i: int) -> Any:
+        """Kernel (s, rows, over_envs, num_over) over (rows, agents of the phase) or (rows,): call i where listed.
+
+        Few environments are over in a step: where there are many agents, most threads of `phase_kernel` would find
+        that theirs is not.
+        """
+        call = self.calls[i]
+        lines = [
+            f"def listed_{i}(s: State, rows: int, over_envs: wp.array(dtype=int), num_over: wp.array(dtype=int)):",
+            "    row = wp.tid()" if call.kind == "env" else "    row, agent = wp.tid()",
+            f"    s.use = {call.use}",
+            "    for at in range(row, num_over[0], rows):",
+            "        env = over_envs[at]",
+            f"        {self._invoke(i)}",
+        ]
+        return self._kernel(f"listed_{i}", lines)
 
     def random_kernel(self, group: str) -> Any:
         """Kernel (s) over (E, agents of the group): random actions for all of them."""
@@ -350,12 +387,11 @@ class Program:
 
         Args:
             part: "step", all calls; "change", those before the observations; "reset", those for environments that are
-                over, but for their observations where the unit is "strided": a block would be long about them, so
-                each of `guarded_observe_calls` has a kernel of its own.
+                over.
             unit: "warp" or "block", in which each thread has one agent; or "strided", a block for one environment, in
                 which each thread has every size-th agent.
         """
-        calls = self._part(part, unit)
+        calls = self._part(part)
         key, more = f"fused_{part}", ", num_steps: int, randomize: int" if part == "step" else ""
         barrier = "warp" if unit == "warp" else "block"
         lines = [
@@ -392,11 +428,6 @@ class Program:
             else:
                 lines += self._fused_call(indent + "    ", unit, call.group, f"i_{i}", self._invoke(i, "{}"))
             lines.append(f"{indent}{barrier}_barrier()")
-        if part == "reset" and unit == "strided":
-            # Its blocks have a size of their own, and a module is compiled for each: so it has a module of its own.
-            module = wp.get_module(f"{self.module.name}.reset")
-            module.options.update(MODULE_OPTIONS)
-            return self._kernel(key, lines, module, grid_stride=False, launch_bounds=RESET_BLOCK)
         return self._kernel(key, lines, grid_stride=False)
 
     @staticmethod
@@ -447,14 +478,6 @@ class Program:
             PhaseError: an author's phase does not compile.
         """
         self._load(next(iter(self.script_kernels.values())).module, device)
-
-    def load_reset(self, device: Any, block_dim: int) -> None:
-        """Compile (or fetch from Warp's cache) the fused kernel "reset" where it has a module of its own.
-
-        Raises:
-            PhaseError: an author's phase does not compile.
-        """
-        self._load(self.fused_kernel("reset", "strided").module, device, block_dim)
 
     def load(self, device: Any, block_dim: int | None = None) -> None:
         """Compile (or fetch from Warp's cache) all kernels of the steps made so far.

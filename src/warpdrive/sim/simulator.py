@@ -386,6 +386,7 @@ def capture_stream(device: torch.device) -> torch.cuda.Stream:
     capture, trainers that are made and thrown away would leave more and more memory behind. Graphs that were captured
     on it share that workspace, so those of one device are not to be replayed on several streams at the same time.
     """
+    start_warp()
     return torch.cuda.Stream(device)
 
 

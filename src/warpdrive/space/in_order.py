@@ -13,10 +13,12 @@ import warp as wp
 from warpdrive.env.phases import Phase, per_agent
 from warpdrive.space.cells import CHOICE, Cells
 from warpdrive.space.nearest import NO_KEY, key_of, low_bits, nearest_of, on_gpu, search_cells
-from warpdrive.space.position import Vector, place_of, put_number, range_of
+from warpdrive.space.position import Vector, get_number, place_of, put_number, range_of
 from warpdrive.space.rings import walk
 
 __all__ = ["list_place", "nearest_phases", "search_slots"]
+
+AT_ONCE = 4  # agents that a search looks at together
 
 
 @functools.cache
@@ -91,7 +93,7 @@ def search_slots(position: tuple[str, ...], dimensions: int, k: int, group: str 
             return limit
         return wp.cast(key | low_bits(s.num_agents), float)
 
-    walked = walk(dimensions, Keys, last, candidate, belongs, farthest)
+    walked = walk(dimensions, Keys, last, candidate, belongs, farthest, AT_ONCE)
 
     @wp.func
     def search(s: Any, env: int, slot: int):
@@ -132,7 +134,8 @@ def nearest_phases(
 ) -> tuple[Phase, Phase]:
     """The phases in which every agent's k nearest others are found and their indices put into a field."""
     copy, find = list_place(position, dimensions), nearest_of(position, dimensions, cells, k, group)
-    put, by_cells, search = put_number(into), CHOICE[cells], search_slots(position, dimensions, k, group)
+    get, put, by_cells = get_number(into), put_number(into), CHOICE[cells]
+    search = search_slots(position, dimensions, k, group)
     Indices = wp.types.vector(k, int)
 
     @per_agent
@@ -147,7 +150,8 @@ def nearest_phases(
             me = s.cell_members[env, agent]  # num_agents behind the last listed one
             if me < s.num_agents and not s.active[env, me]:  # has left since it was sorted
                 me = s.num_agents
-            if s.cell[env, agent] < 0 or not s.active[env, agent]:  # no slot's thread writes its row
+            # No slot's thread writes the row of one who does not take part; if its first number is -1, all are already.
+            if (s.cell[env, agent] < 0 or not s.active[env, agent]) and get(s, env, agent, 0) != -1:
                 for j in range(k):
                     put(s, env, agent, j, -1)
         if me < s.num_agents:

@@ -6,7 +6,7 @@ from typing import Any
 
 import warp as wp
 
-__all__ = ["Vector", "place_of", "put_number", "range_of"]
+__all__ = ["Vector", "get_number", "place_of", "put_number", "range_of"]
 
 Vector = {1: wp.types.vector(1, float), 2: wp.vec2, 3: wp.vec3}  # dimensions -> type of a place
 
@@ -52,3 +52,11 @@ def put_number(field: str) -> Any:
         f"def put(s: Any, env: int, agent: int, slot: int, number: int):\n    s.{field}[env, agent, slot] = number\n"
     )
     return _written(f"put {field}", source)
+
+
+@functools.cache
+def get_number(field: str) -> Any:
+    """The Warp function `(s, env, agent, slot)` that reads such a number."""
+    return _written(
+        f"get {field}", f"def get(s: Any, env: int, agent: int, slot: int):\n    return s.{field}[env, agent, slot]\n"
+    )

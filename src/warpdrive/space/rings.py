@@ -32,7 +32,7 @@ def beyond(s: Any, count: wp.vec3i, u: wp.vec3, x: int, y: int, z: int, ring: in
 
 
 @functools.cache
-def walk(dimensions: int, Keys: Any, kth: int, candidate: Any, belongs: Any, farthest: Any) -> Any:
+def walk(dimensions: int, Keys: Any, kth: int, candidate: Any, belongs: Any, farthest: Any, at_once: int = 1) -> Any:
     """The Warp function `(s, env, place, besides, limit, none)` that goes through the cells and returns the least keys.
 
     What it calls gets and returns numbers, not the vector of keys, which would be copied for each agent looked at: that
@@ -45,8 +45,10 @@ def walk(dimensions: int, Keys: Any, kth: int, candidate: Any, belongs: Any, far
         candidate: `(s, env, slot, place, besides, limit)`: the key of the agent in a slot of the lists, or `none`.
         belongs: `(s, env, slot)`: whether it is to be found; asked only of those that would be among the keys.
         farthest: `(s, key, limit)`: the squared distance from which on no agent comes before the kth `key`.
+        at_once: agents that are looked at together, so that their reads are under way at the same time.
     """
     in_cells, last = coordinates(dimensions), Keys._length_ - 1
+    Batch = wp.types.vector(at_once, Keys._wp_scalar_type_)
 
     @wp.func
     def walked(s: Any, env: int, place: Any, besides: int, limit: float, none: Any):
@@ -61,26 +63,32 @@ def walk(dimensions: int, Keys: Any, kth: int, candidate: Any, belongs: Any, far
                 for py in range(wp.max(y - outer, 0), wp.min(y + outer, grid[1] - 1) + 1):
                     # Cells of a row lie one after the other: a whole row is one run, or two left and right of the box.
                     row = (pz * grid[1] + py) * grid[0]
-                    split = wp.abs(pz - z) <= inner and wp.abs(py - y) <= inner
-                    left = wp.max(x - outer, 0)
-                    right = wp.min(x + outer, grid[0] - 1)
-                    slot = s.cell_start[env, row + left]
-                    stop = s.cell_start[env, row + right + 1]
-                    skip_from = stop
-                    skip_to = stop
-                    if split:
-                        skip_from = s.cell_start[env, row + wp.max(x - inner, 0)]
-                        skip_to = s.cell_start[env, row + wp.min(x + inner, grid[0] - 1) + 1]
-                    while slot < stop:
-                        if slot == skip_from:
-                            slot = skip_to
-                        if slot < stop:
-                            key = candidate(s, env, slot, place, besides, limit)
-                            if key < keys[last] and belongs(s, env, slot):
-                                for j in range(last, 0, -1):
-                                    keys[j] = wp.min(keys[j], wp.max(keys[j - 1], key))
-                                keys[0] = wp.min(keys[0], key)
-                        slot += 1
+                    runs = wp.where(wp.abs(pz - z) <= inner and wp.abs(py - y) <= inner, 2, 1)
+                    for run in range(runs):
+                        left = wp.max(x - outer, 0)
+                        right = wp.min(x + outer, grid[0] - 1)
+                        if runs == 2:
+                            if run == 0:
+                                right = x - inner - 1
+                            else:
+                                left = x + inner + 1
+                        slot = int(0)
+                        stop = int(0)
+                        if left <= right:
+                            slot = s.cell_start[env, row + left]
+                            stop = s.cell_start[env, row + right + 1]
+                        while slot < stop:
+                            batch = Batch()
+                            for b in range(at_once):
+                                key = candidate(s, env, wp.min(slot + b, stop - 1), place, besides, limit)
+                                batch[b] = wp.where(slot + b < stop, key, none)
+                            for b in range(at_once):
+                                key = batch[b]
+                                if key < keys[last] and belongs(s, env, slot + b):
+                                    for j in range(last, 0, -1):
+                                        keys[j] = wp.min(keys[j], wp.max(keys[j - 1], key))
+                                    keys[0] = wp.min(keys[0], key)
+                            slot += at_once
             inner = outer
             least = beyond(s, grid, u, x, y, z, outer)
             if least <= 0.0 or (least < wp.inf and least * least <= farthest(s, keys[kth], limit)):

@@ -150,13 +150,15 @@ def tag_runner(s: TagState, env: int, i: int):
     """Is this runner tagged, and by whom. At the last step those who are still in the game are rewarded."""
     if s.runners.active[env, i]:
         here = s.position[env, s.runners.first + i]
-        tagger = int(-1)
-        least = s.reach * s.reach
+        reach = s.reach * s.reach
+        least = reach
         for t in range(s.taggers.count):
-            d = distance_squared(here, s.position[env, s.taggers.first + t])
-            if d < least:  # so of two equally near the first is kept
-                least = d
-                tagger = t
+            least = wp.min(least, distance_squared(here, s.position[env, s.taggers.first + t]))
+        tagger = int(-1)
+        if least < reach:  # seldom: only then is it asked whose that was
+            for t in range(s.taggers.count):
+                if tagger < 0 and distance_squared(here, s.position[env, s.taggers.first + t]) == least:
+                    tagger = t  # of two equally near the first
         reward = s.runners.reward[env, i]
         in_game = True
         if tagger >= 0:
@@ -198,40 +200,34 @@ def frame(s: Any, env: int, agent: int) -> wp.vec2:
     return wp.vec2(1.0, 0.0)
 
 
+Seen = wp.types.vector(7, float)  # what an agent observes of another
+
+
 @wp.func
-def describe(s: Any, obs: Any, env: int, i: int, x_axis: wp.vec2, agent: int, other: int, slot: int, slots: int):
-    """Write the seven features by which `agent` sees `other` in one of its slots; zeros where `other` is -1."""
-    offset = wp.vec2(0.0, 0.0)
-    speed = 0.0
-    acceleration = 0.0
-    heading = 0.0
-    is_tagger = 0.0
-    in_game = 0.0
+def look_at(s: Any, env: int, agent: int, other: int, x_axis: wp.vec2) -> Seen:
+    """The seven features by which `agent` sees `other`; zeros where `other` is -1."""
+    seen = Seen()
+    # Whoever there is to be seen: without a branch the reads of all others are under way together.
+    one = wp.where(other < 0, agent, other)
+    offset = (s.position[env, one] - s.position[env, agent]) * s.per_diagonal
+    speed = (s.speed[env, one] - s.speed[env, agent]) * s.per_speed
+    acceleration = (s.acceleration[env, one] - s.acceleration[env, agent]) * s.per_speed
+    heading = (s.heading[env, one] - s.heading[env, agent]) * PER_TURN
     if other >= 0:
-        offset = (s.position[env, other] - s.position[env, agent]) * s.per_diagonal
-        offset = wp.vec2(x_axis[0] * offset[0] + x_axis[1] * offset[1], x_axis[0] * offset[1] - x_axis[1] * offset[0])
-        speed = (s.speed[env, other] - s.speed[env, agent]) * s.per_speed
-        acceleration = (s.acceleration[env, other] - s.acceleration[env, agent]) * s.per_speed
-        heading = (s.heading[env, other] - s.heading[env, agent]) * PER_TURN
-        if other < s.runners.first:
-            is_tagger = 1.0
-        in_game = 1.0
-    wd.put(obs, env, i, slot, offset[0])
-    wd.put(obs, env, i, slots + slot, offset[1])
-    wd.put(obs, env, i, 2 * slots + slot, speed)
-    wd.put(obs, env, i, 3 * slots + slot, acceleration)
-    wd.put(obs, env, i, 4 * slots + slot, heading)
-    wd.put(obs, env, i, 5 * slots + slot, is_tagger)
-    wd.put(obs, env, i, 6 * slots + slot, in_game)
+        seen[0] = x_axis[0] * offset[0] + x_axis[1] * offset[1]
+        seen[1] = x_axis[0] * offset[1] - x_axis[1] * offset[0]
+        seen[2] = speed
+        seen[3] = acceleration
+        seen[4] = heading
+        seen[5] = wp.where(other < s.runners.first, 1.0, 0.0)
+        seen[6] = 1.0
+    return seen
 
 
 @wp.func
-def tell_time(s: Any, obs: Any, env: int, i: int, agent: int, feature: int):
-    """Write the share of the episode that has passed; 0 for an agent out of the game."""
-    time = float(s.step[env]) * s.per_step
-    if not s.active[env, agent]:
-        time = 0.0
-    wd.put(obs, env, i, feature, time)
+def time_passed(s: Any, env: int, agent: int) -> float:
+    """The share of the episode that has passed; 0 for an agent out of the game."""
+    return wp.where(s.active[env, agent], float(s.step[env]) * s.per_step, 0.0)
 
 
 @wp.func
@@ -245,8 +241,10 @@ def tell_all(s: Any, obs: Any, env: int, i: int, agent: int):
             other = slot + 1  # itself is left out
         if not (s.active[env, agent] and s.active[env, other]):
             other = -1
-        describe(s, obs, env, i, x_axis, agent, other, slot, slots)
-    tell_time(s, obs, env, i, agent, 7 * slots)
+        seen = look_at(s, env, agent, other, x_axis)
+        for feature in range(7):
+            wd.put(obs, env, i, feature * slots + slot, seen[feature])
+    wd.put(obs, env, i, 7 * slots, time_passed(s, env, agent))
 
 
 @wd.per_agent
@@ -265,14 +263,14 @@ def observe_nearest(slots: int, listed: bool) -> Any:
     One phase for both groups: on a GPU the few taggers alone would take nearly as long as all do.
     """
     find = wd.space.Search("position", cells=False).nearest(slots)
-    Indices = wp.types.vector(slots, int)
+    Indices, AllSeen = wp.types.vector(slots, int), wp.types.vector(7 * slots, float)
 
     @wp.func
-    def tell(s: Any, obs: Any, env: int, i: int, agent: int, nearest: Indices):
-        x_axis = frame(s, env, agent)
+    def tell(obs: Any, env: int, i: int, seen: AllSeen, time: float):
         for k in range(slots):
-            describe(s, obs, env, i, x_axis, agent, nearest[k], k, slots)
-        tell_time(s, obs, env, i, agent, 7 * slots)
+            for feature in range(7):
+                wd.put(obs, env, i, feature * slots + k, seen[7 * k + feature])
+        wd.put(obs, env, i, 7 * slots, time)
 
     @wd.per_agent
     def observe(s: TagState, env: int, agent: int):
@@ -283,10 +281,18 @@ def observe_nearest(slots: int, listed: bool) -> Any:
                     nearest[k] = s.near[env, agent, k]
             else:
                 nearest, _ = find(s, env, agent)
+        # All is read before the first is written: reads do not go ahead of writes, which might be to the same place.
+        x_axis = frame(s, env, agent)
+        seen = AllSeen()
+        for k in range(slots):
+            one = look_at(s, env, agent, nearest[k], x_axis)
+            for feature in range(7):
+                seen[7 * k + feature] = one[feature]
+        time = time_passed(s, env, agent)
         if agent < s.runners.first:
-            tell(s, s.taggers.obs, env, agent, agent, nearest)
+            tell(s.taggers.obs, env, agent, seen, time)
         else:
-            tell(s, s.runners.obs, env, agent - s.runners.first, agent, nearest)
+            tell(s.runners.obs, env, agent - s.runners.first, seen, time)
 
     return observe
 
