@@ -144,7 +144,8 @@ def test_who_is_absent_is_left_out_and_layers_are_kept(device, hidden):
         [torch.full((B, w), 7.0, dtype=torch.bfloat16, device=device) for w in (32, 64)[: len(hidden)]],
     )
     out = fused_forward(module, obs.to(device), weights, "bf16", tiles, present.to(device), keep)
-    assert torch.equal(out[there], wanted[there])
+    # In the interpreter the products are NumPy's, which on some processors round by where in a tile a row stands.
+    torch.testing.assert_close(out[there], wanted[there], rtol=0, atol=0 if device == "cuda" else 1e-6)
     n = module.normalizer
     y = ((obs.to(device).float() - n.mean) / (n.variance + 1e-5).sqrt()).clamp(-n.limit, n.limit)
     x = torch.cat([y, torch.ones(B, 1, device=device), torch.zeros(B, 24 - D - 1, device=device)], 1)
