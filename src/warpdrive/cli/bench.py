@@ -124,5 +124,7 @@ def _print(report: dict[str, Any]) -> None:
     )
     console.print(table)
     if "shares" in report:
-        parts = ", ".join(f"{name} {share:.0%}" for name, share in report["shares"].items() if share >= 0.005)
-        console.print(f"Time on the GPU in training: {parts}", highlight=False)
+        for title, phases in (("Time on the GPU in training", False), ("Of it the simulation", True)):
+            shares = ((name, s) for name, s in report["shares"].items() if name.startswith("simulation: ") == phases)
+            parts = ", ".join(f"{name.removeprefix('simulation: ')} {s:.1%}" for name, s in shares if s >= 0.0005)
+            console.print(f"{title}: {parts}", highlight=False)
