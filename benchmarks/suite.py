@@ -46,6 +46,11 @@ def tag(taggers: int = 10, runners: int = 100) -> Tag:
     return Tag(num_taggers=taggers, num_runners=runners)
 
 
+def tag_where_all_stay() -> Tag:
+    """The same where runners who are tagged stay in the game, so that no sample is left out."""
+    return Tag(num_taggers=10, num_runners=100, runner_exits_game_after_tagged=False)
+
+
 def grid(taggers: int) -> TagGridworld:
     """Tag on a grid with the partial observation."""
     return TagGridworld(num_taggers=taggers, use_full_observation=False)
@@ -69,6 +74,8 @@ TRAINING: list[tuple[str, Callable[[], wd.Env], int, Callable[[], dict[str, wd.M
     ("Tag, 10 + 100 agents, 256 x 256", tag, 2000,
      lambda: {"taggers": wd.MLP(256, 256), "runners": wd.MLP(256, 256)}, wd.A2C(), "auto"),
     ("Tag, 10 + 100 agents, 256 x 256", tag, 100,
+     lambda: {"taggers": wd.MLP(256, 256), "runners": wd.MLP(256, 256)}, wd.A2C(), "auto"),
+    ("Tag, 10 + 100 agents who all stay, 256 x 256", tag_where_all_stay, 2000,
      lambda: {"taggers": wd.MLP(256, 256), "runners": wd.MLP(256, 256)}, wd.A2C(), "auto"),
 ]  # fmt: skip
 SCALING: list[tuple[str, Callable[[], wd.Env], list[int]]] = [

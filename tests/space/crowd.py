@@ -168,11 +168,16 @@ def within(position: np.ndarray, active: np.ndarray, radius: Any, group: slice =
 def simulator(
     first: int, second: int, shape: tuple[int, ...] | None, num_envs: int = 1, between: tuple = (), **options: Any
 ) -> Any:
-    """A Crowd with cells of this shape over a square from (-1, -1) to (1, 1), () for none, None: chosen by size."""
+    """A Crowd with cells of this shape over a square from (-1, -1) to (1, 1), () for none, None: chosen by size.
+
+    A kernel a phase: for one of all these searches together a GPU's compiler takes minutes.
+    """
     from warpdrive.space.cells import layout
 
     chosen = None if shape is None else layout(("position",), (-1.0, -1.0), (1.0, 1.0), first + second, shape)
-    sim = wd.Simulator(Crowd(first, second, chosen, between), num_envs, **{"device": "cpu", **options})
+    sim = wd.Simulator(
+        Crowd(first, second, chosen, between), num_envs, **{"device": "cpu", "schedule": "split", **options}
+    )
     sim.reset()
     return sim
 
