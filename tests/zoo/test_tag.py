@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import warpdrive as wd
+from warpdrive.zoo import tag
 from warpdrive.zoo.tag import Tag
 from zoo.tag_reference import NEAR, TagReference
 
@@ -222,6 +223,43 @@ def test_no_tag_is_lost(exits):
         assert torch.equal(sim.rewards["taggers"].sum(1), 10.0 * tagged)
         several += int((sim.rewards["taggers"] > 10).sum())
     assert several > 0
+
+
+def crowded(rng, kind, num_envs, num_agents):
+    """Places on a square of 8: anywhere, on a lattice (equally near taggers), all at one point, or along the edge."""
+    place = rng.uniform(0, 8, (num_envs, num_agents, 2))
+    if kind == "lattice":
+        place = (place * 4).round() / 4
+    if kind == "one point":
+        place[:] = place[:, :1]
+    if kind == "edge":
+        place[..., 0] = rng.choice([0, 8], place.shape[:2])
+    return torch.tensor(place, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("kind", ["anywhere", "lattice", "one point", "edge"])
+@pytest.mark.parametrize("reach", [0.125, 0.5, 1.2])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_looking_nearby_tags_the_same(kind, reach, device, monkeypatch):
+    """Among many taggers runners look at those nearby only: who is tagged by whom is what looking at all gives."""
+    options = dict(num_taggers=40, num_runners=25, grid_length=8.0, tagging_distance=reach / 8)
+    sims = []
+    for many in (24, 1000):
+        monkeypatch.setattr(tag, "MANY_TAGGERS", many)
+        sims.append(wd.Simulator(Tag(**options), 8, seed=3, device=device))
+    nearby, compared = sims
+    assert nearby.env.params["squares"] > 5 and compared.env.params["squares"] == 0
+    rng, tags = np.random.default_rng(0), 0
+    for _ in range(6):
+        places = crowded(rng, kind, 8, 65)
+        for sim in sims:
+            sim.reset()
+            sim.state.position.copy_(places)
+            idle(sim)
+        for name in ("reward", "terminated", "over", "active"):
+            assert torch.equal(getattr(nearby, name), getattr(compared, name)), name
+        tags += int((nearby.rewards["runners"] == -10).sum())
+    assert tags > 20
 
 
 # ---------------------------------------------------------------- the end

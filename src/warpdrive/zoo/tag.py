@@ -19,6 +19,8 @@ __all__ = ["Tag", "TagState"]
 TWO_PI = wp.constant(2.0 * math.pi)
 PER_TURN = wp.constant(1.0 / (2.0 * math.pi))
 QUARTER_TURN = wp.constant(0.5 * math.pi)
+MANY_TAGGERS = 24  # from so many on runners look at those nearby only
+LEAST_SQUARES = 6  # along a side of the grid for that
 
 
 class TagState(wd.space.Cells):
@@ -34,6 +36,8 @@ class TagState(wd.space.Cells):
     near: wd.PerEnv[int, "near_agents", "near_slots"]  # type: ignore[name-defined]  # noqa: F821
     tags: wd.PerAgent[int]  # of a tagger: runners that it has tagged in this step
     runners_left: wd.PerEnv[int]  # in the game after this step's tags
+    # Where there are many taggers: which stand in each square of a grid; see enter_square.
+    in_square: wd.PerEnv[int, "square_slots"]  # type: ignore[name-defined]  # noqa: F821
 
     side: wd.Param[float]  # of the square
     per_diagonal: wd.Param[float]  # one over the square's diagonal
@@ -48,6 +52,7 @@ class TagState(wd.space.Cells):
     turn_spacing: wd.Param[float]
     turn_levels: wd.Param[int]
     reach: wd.Param[float]  # a tagger closer than this tags
+    squares: wd.Param[int]  # along each side of the grid; each is longer than the reach
 
     edge_hit_penalty: wd.Param[float]
     step_penalty_for_tagger: wd.Param[float]
@@ -145,33 +150,97 @@ def distance_squared(a: wp.vec2, b: wp.vec2) -> float:
     return dx * dx + dy * dy
 
 
+@wp.func
+def book_tag(s: Any, env: int, i: int, tagger: int):
+    """Reward a runner in the game for having been tagged by `tagger`, or (-1) for not having been."""
+    reward = s.runners.reward[env, i]
+    in_game = True
+    if tagger >= 0:
+        wp.atomic_add(s.tags, env, s.taggers.first + tagger, 1)  # whole numbers: exact in any order
+        reward = reward + s.tag_penalty_for_runner
+        if s.runner_exits:
+            in_game = False
+            s.runners.terminated[env, i] = True
+    if in_game:
+        wd.atomic_add(s.runners_left, env, 1)
+        if s.step[env] == s.episode_length:
+            reward = reward + s.end_of_game_reward_for_runner
+    s.runners.reward[env, i] = reward
+
+
 @wd.per_agent("runners")
 def tag_runner(s: TagState, env: int, i: int):
     """Is this runner tagged, and by whom. At the last step those who are still in the game are rewarded."""
     if s.runners.active[env, i]:
         here = s.position[env, s.runners.first + i]
-        reach = s.reach * s.reach
-        least = reach
-        for t in range(s.taggers.count):
-            least = wp.min(least, distance_squared(here, s.position[env, s.taggers.first + t]))
+        least = s.reach * s.reach
         tagger = int(-1)
-        if least < reach:  # seldom: only then is it asked whose that was
-            for t in range(s.taggers.count):
-                if tagger < 0 and distance_squared(here, s.position[env, s.taggers.first + t]) == least:
-                    tagger = t  # of two equally near the first
-        reward = s.runners.reward[env, i]
-        in_game = True
-        if tagger >= 0:
-            wp.atomic_add(s.tags, env, s.taggers.first + tagger, 1)  # whole numbers: exact in any order
-            reward = reward + s.tag_penalty_for_runner
-            if s.runner_exits:
-                in_game = False
-                s.runners.terminated[env, i] = True
-        if in_game:
-            wd.atomic_add(s.runners_left, env, 1)
-            if s.step[env] == s.episode_length:
-                reward = reward + s.end_of_game_reward_for_runner
-        s.runners.reward[env, i] = reward
+        for t in range(s.taggers.count):
+            d = distance_squared(here, s.position[env, s.taggers.first + t])
+            if d < least:  # of two equally near the first
+                least = d
+                tagger = t
+        book_tag(s, env, i, tagger)
+
+
+# Among many taggers a runner looks only at those in the squares around it. They stand in a hash table with a slot for
+# each square, row after row. Who finds another in its slot goes on to the next, and the least index stays: in the end
+# the table is the same whoever came first (Amble and Knuth 1974, "Ordered hash tables").
+
+
+@wp.func
+def square_at(s: Any, place: float) -> int:
+    """The square along one side that a coordinate lies in."""
+    return wp.clamp(int(place * float(s.squares) / s.side), 0, s.squares - 1)
+
+
+@wd.per_agent
+def clear_squares(s: TagState, env: int, agent: int):
+    """Nobody stands in any square yet."""
+    for slot in range(agent, s.in_square.shape[1], s.num_agents):
+        s.in_square[env, slot] = s.taggers.count
+
+
+@wd.per_agent("taggers")
+def enter_square(s: TagState, env: int, i: int):
+    """Put one tagger into the table."""
+    here = s.position[env, s.taggers.first + i]
+    slot = square_at(s, here[1]) * s.squares + square_at(s, here[0])
+    waiting = i
+    while waiting < s.taggers.count:
+        waiting = wp.max(waiting, wp.atomic_min(s.in_square, env, slot, waiting))
+        slot += 1
+
+
+@wd.per_agent("runners")
+def tag_runner_nearby(s: TagState, env: int, i: int):
+    """What tag_runner does, for which it looks into three squares of three rows, and on to the next empty slot."""
+    if s.runners.active[env, i]:
+        here = s.position[env, s.runners.first + i]
+        x = square_at(s, here[0])
+        y = square_at(s, here[1])
+        least = s.reach * s.reach
+        tagger = int(-1)
+        for row in range(wp.max(y - 1, 0), wp.min(y + 1, s.squares - 1) + 1):
+            slot = row * s.squares + wp.max(x - 1, 0)
+            last = row * s.squares + wp.min(x + 1, s.squares - 1)
+            t = s.in_square[env, slot]
+            while slot <= last or t < s.taggers.count:
+                if t < s.taggers.count:
+                    d = distance_squared(here, s.position[env, s.taggers.first + t])
+                    if d < least or (d == least and t < tagger):  # of two equally near the first
+                        least = d
+                        tagger = t
+                slot += 1
+                t = s.in_square[env, slot]
+        book_tag(s, env, i, tagger)
+
+
+def squares_along(num_taggers: int, side: float, reach: float) -> int:
+    """Squares along each side of the grid that taggers stand in; 0: there is none, and runners look at all taggers."""
+    # A little longer than the reach, so that rounding does not matter; and about eight squares a tagger are enough.
+    squares = min(int(0.999 * side / reach), math.isqrt(8 * num_taggers))
+    return squares if num_taggers >= MANY_TAGGERS and squares >= LEAST_SQUARES else 0
 
 
 @wd.per_agent("taggers")
@@ -478,6 +547,9 @@ class Tag(wd.Env):
         find = wd.space.Search("position", cells=True).nearest_phases(slots, into="near") if listed else ()
         look = observe_all if use_full_observation else observe_nearest(slots, listed)
         self.observe = (*layout.phases, *find, look)
+        squares = squares_along(num_taggers, grid_length, tagging_distance * grid_length)
+        if squares:
+            self.step = (move_tagger, move_runner, clear_squares, enter_square, tag_runner_nearby, reward_tagger, end)
         action = wd.MultiDiscrete(num_acceleration_levels + 1, num_turn_levels + 1)
         super().__init__(
             groups={
@@ -499,6 +571,7 @@ class Tag(wd.Env):
                 "turn_levels": num_turn_levels,
                 "turn_spacing": (max_turn - min_turn) / max(1, num_turn_levels - 1),
                 "reach": tagging_distance * grid_length,
+                "squares": squares,
                 "edge_hit_penalty": edge_hit_penalty,
                 "step_penalty_for_tagger": step_penalty_for_tagger,
                 "step_reward_for_runner": step_reward_for_runner,
@@ -510,7 +583,12 @@ class Tag(wd.Env):
                 "fixed_start": fixed_start,
                 "start_seed": start_seed,
             },
-            sizes={**layout.sizes, "near_agents": agents if listed else 1, "near_slots": slots if listed else 1},
+            sizes={
+                **layout.sizes,
+                "near_agents": agents if listed else 1,
+                "near_slots": slots if listed else 1,
+                "square_slots": squares * squares + num_taggers + 1 if squares else 1,
+            },
             episode_length=episode_length,
         )
 
