@@ -15,7 +15,7 @@ from warpdrive.space.within import fold_within
 __all__ = ["Search"]
 
 # On two CPU cores cells are faster from about 50 agents on (benchmarks/space.py). On a GPU, where a sort is four more
-# launches, it remains to be measured.
+# launches, Tag with 110 agents is a fifth slower with them (docs/design.md).
 CELLS_FROM = 200
 
 
