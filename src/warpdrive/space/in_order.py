@@ -21,6 +21,17 @@ __all__ = ["list_place", "nearest_phases", "search_slots"]
 AT_ONCE = 4  # agents that a search looks at together
 
 
+@wp.func_native("""
+    const char* row = reinterpret_cast<const char*>(places.data) + size_t(env) * size_t(places.strides[0]);
+    return reinterpret_cast<const wp::vec3*>(row)[slot];
+""")
+def place_in(places: wp.array2d[wp.vec3], env: int, slot: int) -> wp.vec3:  # type: ignore[empty-body]
+    """`places[env, slot]` of an array whose rows are contiguous: 2 instructions on a GPU in place of 12.
+
+    Warp asks whether an index is negative and multiplies it with a stride in 64 bits; a search does nothing as often.
+    """
+
+
 @functools.cache
 def listed_place(dimensions: int) -> Any:
     """The Warp function `(s, env, slot)` of the place of an agent by its slot in the lists."""
@@ -28,7 +39,7 @@ def listed_place(dimensions: int) -> Any:
 
     @wp.func
     def listed(s: Any, env: int, slot: int):
-        at = s.cell_place[env, slot]
+        at = place_in(s.cell_place, env, slot)
         place = Place()
         for axis in range(dimensions):
             place[axis] = at[axis]

@@ -16,22 +16,29 @@ FIRST_RING = 1  # cells on each side of the own one that are looked into at once
 NEARLY = wp.constant(0.99999)  # of a distance, so much less that rounding does not make up for it
 
 
-@wp.func
-def beyond(s: Any, count: wp.vec3i, u: wp.vec3, x: int, y: int, z: int, ring: int) -> float:
-    """A length that all agents outside the box of cells around one are farther away than; infinity: there are none."""
-    least = float(wp.inf)
-    at = wp.vec3i(x, y, z)
-    for axis in range(3):
-        before = at[axis] - ring  # the first cell of the box
-        behind = at[axis] + ring + 1  # the first one after it
-        side = s.cell_extent[axis] / float(count[axis])
-        if before > 0:
-            gap = u[axis] - float(before) - SLACK * (wp.abs(u[axis]) + float(before))
-            least = wp.min(least, gap * side)
-        if behind < count[axis]:
-            gap = float(behind) - u[axis] - SLACK * (wp.abs(u[axis]) + float(behind))
-            least = wp.min(least, gap * side)
-    return least * NEARLY
+@functools.cache
+def beyond(dimensions: int) -> Any:
+    """The Warp function of a length that all agents outside the box of cells around one are farther away than.
+
+    It is infinity where there are none outside.
+    """
+
+    @wp.func
+    def outside(s: Any, count: wp.vec3i, u: wp.vec3, at: wp.vec3i, ring: int) -> float:
+        least = float(wp.inf)
+        for axis in range(dimensions):
+            before = at[axis] - ring  # the first cell of the box
+            behind = at[axis] + ring + 1  # the first one after it
+            side = s.cell_extent[axis] / float(count[axis])
+            if before > 0:
+                gap = u[axis] - float(before) - SLACK * (wp.abs(u[axis]) + float(before))
+                least = wp.min(least, gap * side)
+            if behind < count[axis]:
+                gap = float(behind) - u[axis] - SLACK * (wp.abs(u[axis]) + float(behind))
+                least = wp.min(least, gap * side)
+        return least * NEARLY
+
+    return outside
 
 
 @wp.func
@@ -66,7 +73,7 @@ def walk(dimensions: int, Keys: Any, kth: int, candidate: Any, belongs: Any, far
         at_once: agents that are looked at together, so that their reads are under way at the same time. If more than
             one, cells of a ring that lie too far away are left out: on a CPU that costs more than it saves.
     """
-    in_cells, last = coordinates(dimensions), Keys._length_ - 1
+    in_cells, outside, last = coordinates(dimensions), beyond(dimensions), Keys._length_ - 1
     Batch = wp.types.vector(at_once, Keys._wp_scalar_type_)
 
     @wp.func
@@ -74,14 +81,23 @@ def walk(dimensions: int, Keys: Any, kth: int, candidate: Any, belongs: Any, far
         keys = Keys(none)
         grid = grid_of(s, env)
         u = in_cells(s, grid, place)
-        x, y, z = along(u[0], grid[0]), along(u[1], grid[1]), along(u[2], grid[2])
+        x, y, z = along(u[0], grid[0]), int(0), int(0)
+        if wp.static(dimensions > 1):
+            y = along(u[1], grid[1])
+        if wp.static(dimensions > 2):
+            z = along(u[2], grid[2])
         side = wp.cw_div(s.cell_extent, wp.vec3(float(grid[0]), float(grid[1]), float(grid[2]))) * NEARLY
         inner = int(-1)  # the box of cells up to this distance from the own one has been looked into
         outer = int(FIRST_RING)
         while inner < outer:
             to_left = gap(u[0], x - outer, grid[0], side[0])
             to_right = gap(u[0], x + outer, grid[0], side[0])
-            for pz in range(wp.max(z - outer, 0), wp.min(z + outer, grid[2] - 1) + 1):
+            nearest_plane = int(0)
+            planes = int(1)
+            if wp.static(dimensions > 2):
+                nearest_plane = wp.max(z - outer, 0)
+                planes = wp.min(z + outer, grid[2] - 1) + 1
+            for pz in range(nearest_plane, planes):
                 for py in range(wp.max(y - outer, 0), wp.min(y + outer, grid[1] - 1) + 1):
                     # Cells of a row lie one after the other: a whole row is one run, or two left and right of the box.
                     row = (pz * grid[1] + py) * grid[0]
@@ -89,9 +105,11 @@ def walk(dimensions: int, Keys: Any, kth: int, candidate: Any, belongs: Any, far
                     end = x + outer + 1
                     runs = wp.where(wp.abs(pz - z) <= inner and wp.abs(py - y) <= inner, 2, 1)
                     if wp.static(at_once > 1):
-                        dz = gap(u[2], pz, grid[2], side[2])
                         dy = gap(u[1], py, grid[1], side[1])
-                        away = dy * dy + dz * dz
+                        away = dy * dy
+                        if wp.static(dimensions > 2):
+                            dz = gap(u[2], pz, grid[2], side[2])
+                            away += dz * dz
                         far = farthest(s, keys[kth], limit)
                         runs = wp.where(away > far, 0, runs)
                         first += wp.where(away + to_left * to_left > far, 1, 0)
@@ -122,7 +140,7 @@ def walk(dimensions: int, Keys: Any, kth: int, candidate: Any, belongs: Any, far
                                     keys[0] = wp.min(keys[0], key)
                             slot += at_once
             inner = outer
-            least = beyond(s, grid, u, x, y, z, outer)
+            least = outside(s, grid, u, wp.vec3i(x, y, z), outer)
             if least <= 0.0 or (least < wp.inf and least * least <= farthest(s, keys[kth], limit)):
                 outer += 1
         return keys
