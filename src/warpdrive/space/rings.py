@@ -9,6 +9,7 @@ from typing import Any
 import warp as wp
 
 from warpdrive.space.cells import SLACK, along, coordinates, grid_of
+from warpdrive.space.least import keep_least
 
 __all__ = ["walk"]
 
@@ -68,13 +69,14 @@ def walk(dimensions: int, Keys: Any, kth: int, candidate: Any, belongs: Any, far
         Keys: the vector type of the keys; all of them begin as `none`.
         kth: which of them is that of the last agent sought.
         candidate: `(s, env, slot, place, besides, limit)`: the key of the agent in a slot of the lists, or `none`.
-        belongs: `(s, env, slot)`: whether it is to be found; asked only of those that would be among the keys.
+        belongs: `(s, env, slot)`: whether it is to be found.
         farthest: `(s, key, limit)`: the squared distance from which on no agent comes before the kth `key`.
         at_once: agents that are looked at together, so that their reads are under way at the same time. If more than
             one, cells of a ring that lie too far away are left out: on a CPU that costs more than it saves.
     """
     in_cells, outside, last = coordinates(dimensions), beyond(dimensions), Keys._length_ - 1
     Batch = wp.types.vector(at_once, Keys._wp_scalar_type_)
+    kept = keep_least(Keys, Batch)
 
     @wp.func
     def walked(s: Any, env: int, place: Any, besides: int, limit: float, none: Any):
@@ -130,14 +132,18 @@ def walk(dimensions: int, Keys: Any, kth: int, candidate: Any, belongs: Any, far
                         while slot < stop:
                             batch = Batch()
                             for b in range(at_once):
-                                key = candidate(s, env, wp.min(slot + b, stop - 1), place, besides, limit)
-                                batch[b] = wp.where(slot + b < stop, key, none)
-                            for b in range(at_once):
-                                key = batch[b]
-                                if key < keys[last] and belongs(s, env, slot + b):
-                                    for j in range(last, 0, -1):
-                                        keys[j] = wp.min(keys[j], wp.max(keys[j - 1], key))
-                                    keys[0] = wp.min(keys[0], key)
+                                at = wp.min(slot + b, stop - 1)
+                                key = candidate(s, env, at, place, besides, limit)
+                                seen = slot + b < stop
+                                if wp.static(at_once > 1):
+                                    seen = seen and belongs(s, env, at)
+                                batch[b] = wp.where(seen, key, none)
+                            if wp.static(at_once > 1):
+                                keys = kept(keys, batch)
+                            elif batch[0] < keys[last] and belongs(s, env, slot):
+                                for j in range(last, 0, -1):
+                                    keys[j] = wp.min(keys[j], wp.max(keys[j - 1], batch[0]))
+                                keys[0] = wp.min(keys[0], batch[0])
                             slot += at_once
             inner = outer
             least = outside(s, grid, u, wp.vec3i(x, y, z), outer)
