@@ -110,3 +110,49 @@ def test_however_many_take_part(kind):
     stays = active.copy()
     stays[6:] = rng.random((6, agents)) < np.array([0.5, 0.5, 0.5, 0.9, 0.1, 0])[:, None]
     expect((60, 240), position, active, stays)
+
+
+class AxesState(wd.space.Cells):
+    all: wd.Agents
+    x: wd.PerAgent[float]
+    y: wd.PerAgent[float]
+    z: wd.PerAgent[float]
+    found: wd.PerEnv[int, "agents", K]  # noqa: F821
+
+
+@wd.per_agent("all")
+def tell(s: AxesState, env: int, i: int):
+    wd.put(s.all.obs, env, i, 0, 0.0)
+
+
+class Axes(wd.Env):
+    state = AxesState
+
+    def __init__(self, axes: tuple[str, ...], agents: int):
+        dimensions = len(axes)
+        low, high = (-1,) * dimensions, (1,) * dimensions
+        layout = wd.space.Search(axes).layout(agents, low, high, neighbours=K, cells=True)
+        self.observe = (*layout.phases, *make(axes, dimensions, True, K, None, "found"), tell)
+        super().__init__(
+            groups={"all": wd.Group(agents, obs=1, action=wd.Discrete(2))},
+            params=layout.params,
+            sizes={**layout.sizes, "agents": agents},
+        )
+
+
+@pytest.mark.parametrize("axes", [("x",), ("x", "y", "z")])
+def test_along_a_line_and_in_space_too(axes):
+    """Inside the box and far outside of it, where rings are looked into that most cells of are left out."""
+    agents = 400
+    rng = np.random.default_rng(len(axes))
+    position = rng.uniform(-1.5, 1.5, (4, agents, len(axes))).astype(np.float32)
+    position[2:] = (position[2:] ** 3).round(2)  # crowded in the middle, many alike
+    sim = wd.Simulator(Axes(axes, agents), 4, device="cpu")
+    sim.reset()
+    for axis, name in enumerate(axes):
+        getattr(sim.state, name).copy_(torch.as_tensor(position[..., axis]))
+    sim.state.found.fill_(-7)
+    sim.refresh()
+    for env in range(4):
+        expected, _ = nearest(position[env], np.ones(agents, bool), K)
+        np.testing.assert_array_equal(sim.state.found[env].numpy(), expected)

@@ -76,7 +76,7 @@ def walk(dimensions: int, Keys: Any, kth: int, candidate: Any, belongs: Any, far
     """
     in_cells, outside, last = coordinates(dimensions), beyond(dimensions), Keys._length_ - 1
     Batch = wp.types.vector(at_once, Keys._wp_scalar_type_)
-    kept = keep_least(Keys, Batch)
+    kept = keep_least(Keys, Batch) if at_once > 1 else None
 
     @wp.func
     def walked(s: Any, env: int, place: Any, besides: int, limit: float, none: Any):
@@ -94,12 +94,12 @@ def walk(dimensions: int, Keys: Any, kth: int, candidate: Any, belongs: Any, far
         while inner < outer:
             to_left = gap(u[0], x - outer, grid[0], side[0])
             to_right = gap(u[0], x + outer, grid[0], side[0])
-            nearest_plane = int(0)
-            planes = int(1)
+            first_plane = int(0)
+            end_plane = int(1)
             if wp.static(dimensions > 2):
-                nearest_plane = wp.max(z - outer, 0)
-                planes = wp.min(z + outer, grid[2] - 1) + 1
-            for pz in range(nearest_plane, planes):
+                first_plane = wp.max(z - outer, 0)
+                end_plane = wp.min(z + outer, grid[2] - 1) + 1
+            for pz in range(first_plane, end_plane):
                 for py in range(wp.max(y - outer, 0), wp.min(y + outer, grid[1] - 1) + 1):
                     # Cells of a row lie one after the other: a whole row is one run, or two left and right of the box.
                     row = (pz * grid[1] + py) * grid[0]
