@@ -14,7 +14,7 @@ from warpdrive.learn.ppo import PPO
 from warpdrive.learn.trainer import Trainer
 from warpdrive.learn.tune import Tuning, tune
 from warpdrive.policy.mlp import MLP
-from warpdrive.sim.program import PhaseError
+from warpdrive.sim.phase_error import PhaseError
 from warpdrive.sim.simulator import Simulator
 
 __all__ = [
