@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import warpdrive as wd
-from warpdrive.zoo import tag
+from warpdrive.zoo import tag_squares
 from warpdrive.zoo.tag import Tag
 from zoo.tag_reference import NEAR, TagReference
 
@@ -245,7 +245,7 @@ def test_looking_nearby_tags_the_same(kind, reach, device, monkeypatch):
     options = dict(num_taggers=40, num_runners=25, grid_length=8.0, tagging_distance=reach / 8)
     sims = []
     for many in (24, 1000):
-        monkeypatch.setattr(tag, "MANY_TAGGERS", many)
+        monkeypatch.setattr(tag_squares, "MANY_TAGGERS", many)
         sims.append(wd.Simulator(Tag(**options), 8, seed=3, device=device))
     nearby, compared = sims
     assert nearby.env.params["squares"] > 5 and compared.env.params["squares"] == 0
