@@ -1,14 +1,10 @@
 """The environment on a GPU: every way to run it gives the same bits there, and is near the CPU."""
 
-from typing import TYPE_CHECKING
-
 import torch
 
+from warpdrive.check.examination import Examination
 from warpdrive.sim.launcher import Schedule
 from warpdrive.sim.simulator import Simulator
-
-if TYPE_CHECKING:
-    from warpdrive.check.examine import Examination
 
 __all__ = ["compare_devices"]
 
@@ -26,7 +22,7 @@ def _arrays(sim: Simulator) -> dict[str, torch.Tensor]:
     return arrays
 
 
-def compare_devices(x: "Examination", device: str = "cuda") -> None:
+def compare_devices(x: Examination, device: str = "cuda") -> None:
     """Compare schedules on the GPU, captured and eager, and each step with the same step on the CPU."""
     env = x.env
     x.report.devices.append(device)
@@ -61,14 +57,14 @@ def compare_devices(x: "Examination", device: str = "cuda") -> None:
             x.fault("device", "step", name, at[0], _agent(x, name, at), text, step)
 
 
-def _agent(x: "Examination", name: str, at: list[int]) -> int | None:
+def _agent(x: Examination, name: str, at: list[int]) -> int | None:
     """Index among all agents that an index into an array belongs to."""
     if len(at) < 2 or not x.by_agent(name):
         return None
     return at[1] + (x.env.first_agent[name.split(".")[0]] if "." in name else 0)
 
 
-def _schedules(x: "Examination", device: str) -> None:
+def _schedules(x: Examination, device: str) -> None:
     """One course in each schedule, captured, and eagerly: the bits are the same."""
     schedules: list[Schedule] = ["split", "loop"] if device == "cpu" else ["split", "mixed", "fused"]
     sims = [Simulator(x.env, NUM_ENVS, seed=x.seed, device=device, schedule=s) for s in schedules]
