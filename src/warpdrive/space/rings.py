@@ -117,34 +117,27 @@ def walk(dimensions: int, Keys: Any, kth: int, candidate: Any, belongs: Any, far
                         first += wp.where(away + to_left * to_left > far, 1, 0)
                         end -= wp.where(away + to_right * to_right > far, 1, 0)
                     for run in range(runs):
-                        left = wp.max(first, 0)
-                        stop_at = wp.min(end, grid[0])
-                        if runs == 2:
-                            if run == 0:
-                                stop_at = x - inner
-                            else:
-                                left = x + inner + 1
-                        slot = int(0)
-                        stop = int(0)
+                        left = wp.max(wp.where(run == 1, x + inner + 1, first), 0)
+                        stop_at = wp.min(wp.where(runs == 2 and run == 0, x - inner, end), grid[0])
                         if left < stop_at:
-                            slot = s.cell_start[env, row + left]
+                            slot = int(s.cell_start[env, row + left])
                             stop = s.cell_start[env, row + stop_at]
-                        while slot < stop:
-                            batch = Batch()
-                            for b in range(at_once):
-                                at = wp.min(slot + b, stop - 1)
-                                key = candidate(s, env, at, place, besides, limit)
-                                seen = slot + b < stop
+                            while slot < stop:
+                                batch = Batch()
+                                for b in range(at_once):
+                                    at = wp.min(slot + b, stop - 1)
+                                    key = candidate(s, env, at, place, besides, limit)
+                                    seen = slot + b < stop
+                                    if wp.static(at_once > 1):
+                                        seen = seen and belongs(s, env, at)
+                                    batch[b] = wp.where(seen, key, none)
                                 if wp.static(at_once > 1):
-                                    seen = seen and belongs(s, env, at)
-                                batch[b] = wp.where(seen, key, none)
-                            if wp.static(at_once > 1):
-                                keys = kept(keys, batch)
-                            elif batch[0] < keys[last] and belongs(s, env, slot):
-                                for j in range(last, 0, -1):
-                                    keys[j] = wp.min(keys[j], wp.max(keys[j - 1], batch[0]))
-                                keys[0] = wp.min(keys[0], batch[0])
-                            slot += at_once
+                                    keys = kept(keys, batch)
+                                elif batch[0] < keys[last] and belongs(s, env, slot):
+                                    for j in range(last, 0, -1):
+                                        keys[j] = wp.min(keys[j], wp.max(keys[j - 1], batch[0]))
+                                    keys[0] = wp.min(keys[0], batch[0])
+                                slot += at_once
             inner = outer
             least = outside(s, grid, u, wp.vec3i(x, y, z), outer)
             if least <= 0.0 or (least < wp.inf and least * least <= farthest(s, keys[kth], limit)):
